@@ -1,4 +1,4 @@
-"""The way out against the same requests made directly, and what large transfers cost everybody else."""
+"""Egress against the same requests made directly, and what large transfers cost everybody else."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ while True:
 
 
 async def measure(bench: Bench) -> None:
-    """Ask and load directly and through the way out, in turn."""
+    """Ask and load directly and through egress, in turn."""
     with outside() as port, served(bench.image, bench.folder, pool_size=0, tenant_egress_hosts="127.0.0.1") as service:
         client = service.client()
         rules = {"mode": "rules", "rules": [{"host": "127.0.0.1", "ports": [port]}]}
@@ -120,9 +120,9 @@ def _compare_requests(bench: Bench, client: Client, sandbox: str, port: int) -> 
     direct = _run_here(_ASK.format(port=port, via=port, times=times))
     ours = _run_inside(client, sandbox, _ASK.format(port=port, via=3128, times=times))
     bench.note("yardstick: a small request, directly", direct["kept"], "ms")
-    bench.at_most("the way out adds to a request", ours["kept"] - direct["kept"], 5, "ms")
+    bench.at_most("egress adds to a request", ours["kept"] - direct["kept"], 5, "ms")
     bench.note("yardstick: the same on a new connection, directly", direct["fresh"], "ms")
-    bench.at_most("the way out adds to one on a new connection", ours["fresh"] - direct["fresh"], 5, "ms")
+    bench.at_most("egress adds to one on a new connection", ours["fresh"] - direct["fresh"], 5, "ms")
 
 
 def _compare_rates(bench: Bench, client: Client, sandbox: str, port: int, *, what: str, ways: tuple[str, str]) -> None:
@@ -134,7 +134,7 @@ def _compare_rates(bench: Bench, client: Client, sandbox: str, port: int, *, wha
         rates["http"].append(_run_inside(client, sandbox, plain.format(port=port, via=3128, size=size)))
         rates["tunnel"].append(_run_inside(client, sandbox, tunnel.format(port=port, via=3128, size=size)))
     bench.note(f"yardstick: a large {what}, directly", median(rates["direct"][1:]), "MB/s")
-    bench.at_least(f"a large {what} through the way out", median(rates["http"][1:]), 150, "MB/s")
+    bench.at_least(f"a large {what} through egress", median(rates["http"][1:]), 150, "MB/s")
     bench.at_least(f"the same {what} through a tunnel (CONNECT)", median(rates["tunnel"][1:]), 150, "MB/s")
 
 
@@ -147,7 +147,7 @@ def _compare_others(bench: Bench, client: Client, sandbox: str, port: int) -> No
     loading = client.get("POST", f"/api/v1/sandboxes/{sandbox}/exec", body)["execution_id"]
     busy = _clock_calls(client, other, times)
     client.get("POST", f"/api/v1/sandboxes/{sandbox}/executions/{loading}/kill")
-    bench.note("yardstick: another sandbox's 1+1 while nobody loads", quiet, "ms")
+    bench.note("yardstick: another sandbox's 1+1 while no other loads", quiet, "ms")
     bench.at_most("the same while one sandbox loads all it can", busy, 3 * quiet, "ms")
 
 

@@ -140,7 +140,7 @@ def served(image: Image, folder: str, **settings: object) -> Iterator[Served]:
             yield service
         finally:
             service.stop()
-            # In a thread: whoever measures may run in an event loop already.
+            # In a thread: the caller may run in an event loop already.
             clearing = threading.Thread(target=anyio.run, args=(_clear, data))
             clearing.start()
             clearing.join()

@@ -17,7 +17,7 @@ _PX = 1920
 
 
 def native(deck: Path) -> list[dict[str, Any]]:
-    """Return what each slide has; text that nobody can see does not count."""
+    """Return what each slide has; invisible text does not count."""
     presentation = Presentation(str(deck))
     size = presentation.slide_width, presentation.slide_height
     return [_slide(slide, *size) for slide in presentation.slides]

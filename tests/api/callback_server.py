@@ -48,7 +48,7 @@ class CallbackServer:
 
 @contextlib.contextmanager
 def calling_back() -> Iterator[CallbackServer]:
-    """Run a server for as long as somebody needs it."""
+    """Run a server for the length of a block."""
     server = CallbackServer()
 
     class Handler(BaseHTTPRequestHandler):

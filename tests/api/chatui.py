@@ -21,7 +21,7 @@ PLENTY = {"executions_per_minute": 0, "creates_per_minute": 0}
 
 def serve(make_settings: Callable[..., Settings], skip: Callable[[str], Any], **chosen: Any) -> Iterator[Served]:
     """Serve on the local engine, where /tmp is the sandbox's own."""
-    # No package is anywhere, and nobody outside is asked for one.
+    # No package is anywhere, and no host outside is asked for one.
     packages = {"python_find_links": ("/nowhere",)}
     served = Served(make_settings("local", dialects={"chatui": {**PLENTY, **chosen}}, packages=packages))
     try:
@@ -34,7 +34,7 @@ def serve(make_settings: Callable[..., Settings], skip: Callable[[str], Any], **
 
 
 class Chatui:
-    """One container of somebody's."""
+    """One container of a user."""
 
     def __init__(self, served: Served, who: str = "ann", **body: Any) -> None:
         self.http = connect(served, who)

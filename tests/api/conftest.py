@@ -83,7 +83,7 @@ def bare(services: Callable[[str], Served]) -> Served:
 
 @pytest.fixture
 def ann(served: Served) -> Iterator[httpx.Client]:
-    """Somebody who may run things."""
+    """A user who may run things."""
     with served.client("ann") as client:
         yield client
 

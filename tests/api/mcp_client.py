@@ -32,7 +32,7 @@ class Mcp:
 
     @contextlib.asynccontextmanager
     async def connect(self, who: str = "ann", by: str = MODERN, **headers: str) -> AsyncIterator[Client]:
-        """Connect as somebody, in some way."""
+        """Connect as a user, over a transport."""
         credentials = {"Authorization": f"Bearer {self.served.keys[who]}"} if who in self.served.keys else {}
         if by == SSE:
             async with Client(sse_client(f"{self.served.url}/sse", headers=credentials | headers)) as client:
@@ -44,7 +44,7 @@ class Mcp:
                 yield client
 
     def talk(self, work: Callable[[Client], Awaitable[Any]], who: str = "ann", by: str = MODERN, **headers: str) -> Any:
-        """Do something with a client of somebody's."""
+        """Do something with a client of a user."""
 
         async def main() -> Any:
             async with self.connect(who, by, **headers) as client:

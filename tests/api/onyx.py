@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Onyx:
-    """Somebody who uses the code interpreter; what they stored is deleted in the end."""
+    """A user of the code interpreter; what it stored is deleted in the end."""
 
     def __init__(self, served: Served, who: str = "ann") -> None:
         self.http = served.client(who)
@@ -97,6 +97,6 @@ def output(events: list[Event], stream: str = "stdout") -> str:
 
 
 def sandboxes_of(served: Served, who: str = "ann") -> set[str]:
-    """The sandboxes that somebody has now; other tests may have left some."""
+    """The sandboxes that a user has now; other tests may have left some."""
     with served.client(who) as client:
         return {each["id"] for each in client.get("/sandboxes", params={"limit": 200}).json()["items"]}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Otari:
-    """One session of somebody's."""
+    """One session of a user."""
 
     def __init__(self, served: Served, who: str = "ann", **body: Any) -> None:
         self.http = connect(served, who)

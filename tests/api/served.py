@@ -66,8 +66,8 @@ class Served:
             raise self._failure
 
     def client(self, who: str = "ann", **options: Any) -> httpx.Client:
-        """Return a client of somebody: ann and bob run, rita reads, adam administers, nobody has no key."""
-        headers = {} if who == "nobody" else {"Authorization": f"Bearer {self.keys[who]}"}
+        """Return a client: ann and bob run, rita reads, adam administers, anonymous has no key."""
+        headers = {} if who == "anonymous" else {"Authorization": f"Bearer {self.keys[who]}"}
         return httpx.Client(
             base_url=f"{self.url}/api/v1",
             headers=headers | options.pop("headers", {}),

@@ -48,8 +48,8 @@ def test_others_see_only_what_they_did(served: Served, sandbox: str) -> None:
 
 
 def test_a_failed_login_is_in_the_record(served: Served) -> None:
-    with served.client("nobody") as nobody, served.client("adam") as adam:
-        nobody.get("/sandboxes", headers={"Authorization": "Bearer wrn_guess", "X-Request-ID": "guess-1"})
+    with served.client("anonymous") as anonymous, served.client("adam") as adam:
+        anonymous.get("/sandboxes", headers={"Authorization": "Bearer wrn_guess", "X-Request-ID": "guess-1"})
         rows = adam.get("/audit", params={"request_id": "guess-1"}).json()["items"]
 
     assert [row["outcome"] for row in rows] == ["unauthenticated"]

@@ -76,7 +76,7 @@ plt.plot([4]); plt.savefig("/tmp/output/own.png")
 
 
 def test_a_page_is_shown_to_people_and_json_to_programs(served: Served) -> None:
-    with connect(served, "nobody") as client:
+    with connect(served, "anonymous") as client:
         page = client.get("/", headers={"Accept": "text/html,*/*;q=0.8"})
         plain = client.get("/", headers={"X-Request-ID": "mine"})
         refused = client.get("/containers/c", headers={"Authorization": ""})
@@ -255,8 +255,8 @@ def test_what_ran_too_long_says_what_it_wrote_and_not_how_it_was_ended(served: S
 
 
 def test_an_address_that_only_its_clients_know_refuses_in_its_words(served: Served) -> None:
-    with connect(served, "nobody") as nobody:
-        its, ours = nobody.get("/health/details"), nobody.get("/healthz/details")
+    with connect(served, "anonymous") as anonymous:
+        its, ours = anonymous.get("/health/details"), anonymous.get("/healthz/details")
 
     assert (its.status_code, its.json()) == (401, {"detail": "Missing Bearer token"})
     assert its.headers["www-authenticate"] == "Bearer"
@@ -358,7 +358,7 @@ def test_tokens_sign_in_and_tenants_are_kept_apart(make_settings: Callable[..., 
     served = Served(make_settings(jwt=tokens))
     served.start()
     try:
-        with connect(served, "nobody") as client:
+        with connect(served, "anonymous") as client:
             made = client.post("/containers", headers=sign("red", "ann"))
             where = f"/containers/{made.json()['container_id']}"
             asked = {"container_id": made.json()["container_id"], "code": "print(6 * 7)"}

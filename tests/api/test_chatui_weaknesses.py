@@ -75,7 +75,7 @@ def test_a_program_that_ignores_the_interrupt_is_ended_all_the_same(chatui: Chat
 @pytest.mark.parametrize(
     "command", ["sleep 50 & echo bg", "sleep 50 >/dev/null 2>&1 & echo bg", "(setsid sleep 50 &) ; echo bg"]
 )
-def test_a_program_in_the_background_holds_up_nobody_and_is_gone_afterwards(chatui: Chatui, command: str) -> None:
+def test_a_background_program_delays_no_call_and_is_gone_afterwards(chatui: Chatui, command: str) -> None:
     answer = chatui.bash(command, timeout=30)
 
     # Had it waited for the background, its time would have been over.

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def ask(served: Served, path: str) -> Any:
-    with served.client("nobody") as nobody:
-        return nobody.get(f"{served.url}{path}")
+    with served.client("anonymous") as anonymous:
+        return anonymous.get(f"{served.url}{path}")
 
 
 def refs(value: Any) -> Iterator[str]:

@@ -33,17 +33,17 @@ def test_a_key_in_the_address_is_as_good_as_one_in_a_header(served: Served) -> N
 
 
 @pytest.mark.parametrize(
-    "address", ["/k/wrn_nobody/api/v1/sandboxes", "/k//api/v1/sandboxes", "/k/%00/api/v1/sandboxes"]
+    "address", ["/k/wrn_unknown/api/v1/sandboxes", "/k//api/v1/sandboxes", "/k/%00/api/v1/sandboxes"]
 )
 def test_a_wrong_key_in_the_address_is_refused_and_not_repeated(served: Served, address: str) -> None:
     with served.client("ann") as client:
         answer = client.get(f"{served.url}{address}")
     assert answer.status_code == 401
-    assert "wrn_nobody" not in answer.text
+    assert "wrn_unknown" not in answer.text
 
 
 def test_a_key_alone_leads_nowhere(served: Served) -> None:
-    with served.client("nobody") as client:
+    with served.client("anonymous") as client:
         assert client.get(f"{served.url}/k/{served.keys['ann']}").status_code in {200, 307, 404}
 
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from warren.settings import Settings
 
 RULES = [{"host": "*.Example.ORG", "ports": [443]}, {"host": "10.1.2.3/8", "ports": [5432], "methods": []}]
-VALUE = "s3cret-value-of-nobody"
+VALUE = "s3cret-value-of-ann"
 
 
 @pytest.fixture(scope="module")
 def ann(make_settings: Callable[..., Settings]) -> Iterator[httpx.Client]:
-    """Somebody whose tenant may reach a private network besides what is public."""
+    """A user whose tenant may reach a private network besides what is public."""
     dialects = {"onyx": {"network": "packages"}, "chatui": {"network": "open"}}
     served = Served(make_settings("bare", tenants={"tests": {"egress_hosts": ("10.0.0.0/8",)}}, dialects=dialects))
     served.start()
@@ -75,7 +75,7 @@ def test_grants_are_made_listed_and_taken_back(ann: httpx.Client) -> None:
     assert ann.post(where, json={"host": "a.example", "expires_in_seconds": 0}).status_code == 422
 
 
-def test_a_secret_is_shown_to_nobody(ann: httpx.Client) -> None:
+def test_a_secret_is_never_shown(ann: httpx.Client) -> None:
     sandbox = ann.post("/sandboxes", json={"env": {"TAKEN": "x"}}).json()["id"]
     where = f"/sandboxes/{sandbox}/secrets"
     body = {"name": "API_TOKEN", "value": VALUE, "hosts": ["api.example.org"]}

@@ -227,10 +227,10 @@ def test_a_write_without_its_folders_can_be_refused(ann: httpx.Client, files: st
 
 
 def test_files_are_their_owners(served: Served, files: str, etag: str) -> None:
-    with served.client("bob") as bob, served.client("nobody") as nobody:
+    with served.client("bob") as bob, served.client("anonymous") as anonymous:
         for method in ("GET", "PUT", "DELETE"):
             assert bob.request(method, f"{files}/a.txt").status_code == 404
-            assert nobody.request(method, f"{files}/a.txt").status_code == 401
+            assert anonymous.request(method, f"{files}/a.txt").status_code == 401
         assert bob.get(files).status_code == 404
     with served.client("rita") as rita:
         assert rita.put(f"{files}/a.txt").status_code == 403
@@ -270,8 +270,8 @@ def test_too_large_an_upload_is_told_so_and_cut_off(narrow: httpx.Client) -> Non
     assert [entry["name"] for entry in narrow.get(files).json()] == ["fits"]
 
 
-def test_whoever_is_refused_need_not_send_the_rest(served: Served) -> None:
-    for who, status in (("nobody", 401), ("rita", 403), ("ann", 404)):
+def test_a_refused_upload_need_not_be_sent_to_its_end(served: Served) -> None:
+    for who, status in (("anonymous", 401), ("rita", 403), ("ann", 404)):
         sent: list[int] = []
         with served.client(who) as client:
             refused = client.put("/sandboxes/sbx_000000000000/files/a", content=endless(sent))

@@ -186,7 +186,7 @@ def test_no_zygote_has_a_device(with_gpus: Served, people: httpx.Client) -> None
     assert seen == []
 
 
-def test_whoever_asks_hears_which_can_really_be_opened(with_gpus: Served) -> None:
+def test_the_answer_tells_which_devices_can_be_opened(with_gpus: Served) -> None:
     with with_gpus.client("adam") as adam:
         ready = adam.get(f"{with_gpus.url}/readyz", timeout=DEADLINE_S).json()
         details = adam.get(f"{with_gpus.url}/healthz/details").json()

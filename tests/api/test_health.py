@@ -22,9 +22,9 @@ def test_anybody_may_ask_whether_it_is_well(served: Served, path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "statuses"),
     [
-        ("/metrics", {"nobody": 401, "rita": 200, "ann": 200, "adam": 200}),
-        ("/healthz/details", {"nobody": 401, "rita": 200, "ann": 200, "adam": 200}),
-        ("/health/details", {"nobody": 401, "rita": 200, "ann": 200, "adam": 200}),
+        ("/metrics", {"anonymous": 401, "rita": 200, "ann": 200, "adam": 200}),
+        ("/healthz/details", {"anonymous": 401, "rita": 200, "ann": 200, "adam": 200}),
+        ("/health/details", {"anonymous": 401, "rita": 200, "ann": 200, "adam": 200}),
     ],
 )
 def test_numbers_and_details_need_a_key(served: Served, path: str, statuses: dict[str, int]) -> None:

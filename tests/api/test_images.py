@@ -1,4 +1,4 @@
-"""The catalog of images over HTTP: its states, building with progress, and removing what nobody needs."""
+"""The catalog of images over HTTP: its states, building with progress, and removing unused ones."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def served(make_settings: Callable[..., Settings]) -> Iterator[Served]:
 
 
 def client(served: Served, **claims: Any) -> httpx.Client:
-    return served.client("nobody", headers={"Authorization": f"Bearer {mint(**claims)}"})
+    return served.client("anonymous", headers={"Authorization": f"Bearer {mint(**claims)}"})
 
 
 def refusals(served: Served) -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ def refusals(served: Served) -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_token_is_all_that_somebody_needs(served: Served) -> None:
+def test_a_token_is_enough(served: Served) -> None:
     with client(served, sub="auth0|5f7c", scope="openid warren:run") as ann:
         made = ann.post("/sandboxes", json={})
         assert made.status_code == 201, made.text
@@ -61,7 +61,7 @@ def test_a_token_is_all_that_somebody_needs(served: Served) -> None:
 
 
 def test_a_token_may_stand_where_a_key_may(served: Served) -> None:
-    with served.client("nobody", headers={"X-API-Key": mint()}) as ann:
+    with served.client("anonymous", headers={"X-API-Key": mint()}) as ann:
         assert ann.get("/sandboxes").status_code == 200
 
 
@@ -99,8 +99,8 @@ def test_the_scopes_of_a_token_are_those_of_keys(served: Served) -> None:
 def test_the_bearer_of_a_genuine_token_is_told_what_is_wrong(
     served: Served, changed: dict[str, Any], reason: str, said: str
 ) -> None:
-    with client(served, **changed) as somebody:
-        answer = somebody.get("/sandboxes")
+    with client(served, **changed) as caller:
+        answer = caller.get("/sandboxes")
 
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
     assert said in answer.json()["detail"]
@@ -113,8 +113,8 @@ def test_the_bearer_of_a_genuine_token_is_told_what_is_wrong(
 
 def test_who_forged_a_token_is_told_nothing_and_the_record_has_none_of_it(served: Served) -> None:
     forged = mint("another secret, which is as long as it has to be to be one")
-    with served.client("nobody", headers={"Authorization": f"Bearer {forged}"}) as somebody:
-        answer = somebody.get("/sandboxes")
+    with served.client("anonymous", headers={"Authorization": f"Bearer {forged}"}) as caller:
+        answer = caller.get("/sandboxes")
     row = refusals(served)[0]
 
     assert answer.status_code == 401
@@ -124,7 +124,7 @@ def test_who_forged_a_token_is_told_nothing_and_the_record_has_none_of_it(served
 
 
 def test_a_key_without_the_word_bearer_is_told_which_word_is_missing(served: Served) -> None:
-    with served.client("nobody", headers={"Authorization": served.keys["ann"]}) as ann:
+    with served.client("anonymous", headers={"Authorization": served.keys["ann"]}) as ann:
         answer = ann.get("/sandboxes")
 
     assert answer.status_code == 401
@@ -133,22 +133,22 @@ def test_a_key_without_the_word_bearer_is_told_which_word_is_missing(served: Ser
 
 
 def test_where_no_tokens_are_taken_a_token_is_told_so(bare: Served) -> None:
-    with bare.client("nobody", headers={"Authorization": f"Bearer {mint()}"}) as ann:
+    with bare.client("anonymous", headers={"Authorization": f"Bearer {mint()}"}) as ann:
         answer = ann.get("/sandboxes")
 
     assert answer.status_code == 401
     assert "takes API keys, and no tokens" in answer.json()["detail"]
 
 
-def test_a_tenant_stops_at_its_own_ceiling_whoever_of_it_asks(served: Served) -> None:
+def test_a_tenant_stops_at_its_own_limit_for_all_its_members(served: Served) -> None:
     with client(served, tenant="small", sub="one") as one, client(served, tenant="small", sub="two") as two:
         made = one.post("/sandboxes", json={}).json()
         refused = two.post("/sandboxes", json={})
         assert one.post(f"/sandboxes/{made['id']}/stop").status_code == 200
         allowed = two.post("/sandboxes", json={})
         resumed = one.post(f"/sandboxes/{made['id']}/start")
-        for somebody, sandbox_id in ((one, made["id"]), (two, allowed.json()["id"])):
-            assert somebody.delete(f"/sandboxes/{sandbox_id}").status_code == 204
+        for caller, sandbox_id in ((one, made["id"]), (two, allowed.json()["id"])):
+            assert caller.delete(f"/sandboxes/{sandbox_id}").status_code == 204
 
     assert (refused.status_code, refused.json()["code"]) == (429, "quota_exceeded")
     assert refused.json()["detail"] == (

@@ -1,4 +1,4 @@
-"""Shared links: they open one thing, for a while, in the name of whoever gave them, and nothing else."""
+"""Shared links: they open one thing, for a while, in the name of their owner, and nothing else."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def inside(bare: Served) -> Iterator[Inside]:
 
 @pytest.fixture
 def anybody(bare: Served) -> Iterator[httpx.Client]:
-    """Somebody without a key."""
+    """A client without a key."""
     with httpx.Client(base_url=bare.url, timeout=DEADLINE_S, trust_env=False) as client:
         yield client
 
@@ -49,7 +49,7 @@ def share(inside: Inside, **asked: Any) -> str:
     return url
 
 
-def test_a_link_shows_a_server_to_whoever_has_it(inside: Inside, anybody: httpx.Client) -> None:
+def test_a_shared_link_shows_a_server_without_a_key(inside: Inside, anybody: httpx.Client) -> None:
     url = share(inside, kind="port", port=inside.port)
 
     said = anybody.post(f"{url}echo?x=1", content=b"hi").json()
@@ -177,7 +177,7 @@ def test_what_makes_no_sense_is_not_shared(inside: Inside, body: dict[str, Any])
 
 def test_only_the_owner_shares_and_no_more_than_their_key_allows(bare: Served, inside: Inside) -> None:
     body = {"kind": "file", "path": "a.txt"}
-    for who, status in {"nobody": 401, "bob": 404, "adam": 403, "rita": 404}.items():
+    for who, status in {"anonymous": 401, "bob": 404, "adam": 403, "rita": 404}.items():
         with bare.client(who) as client:
             assert client.post(f"/sandboxes/{inside.sandbox}/links", json=body).status_code == status, who
     with bare.client("rita") as rita:

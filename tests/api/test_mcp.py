@@ -166,7 +166,7 @@ def test_whose_sandbox_a_call_is_for(mcp: Mcp) -> None:
     assert len(keys) == len(set(keys)) == 2
 
 
-def test_nobody_reaches_what_is_another_s(mcp: Mcp) -> None:
+def test_no_caller_reaches_what_belongs_to_another(mcp: Mcp) -> None:
     mcp.call("write_file", path="secret", content="ann's", session_id="same")
     (uri,) = mcp.talk(_uris, **{"Warren-Session": "same"})
 
@@ -196,14 +196,14 @@ def _initialize(version: str = "2025-06-18") -> dict[str, Any]:
 
 
 def test_keys_and_scopes_hold_here_too(mcp: Mcp) -> None:
-    assert mcp.post(_initialize(), "nobody").status_code == 401
-    assert mcp.post(_initialize(), "nobody", Authorization="Bearer wrn_nope").status_code == 401
-    with mcp.served.client("nobody") as http:
+    assert mcp.post(_initialize(), "anonymous").status_code == 401
+    assert mcp.post(_initialize(), "anonymous", Authorization="Bearer wrn_nope").status_code == 401
+    with mcp.served.client("anonymous") as http:
         assert http.get(f"{mcp.served.url}/sse").status_code == 401
-    assert mcp.post(b"{}", "nobody", path="/messages/?session_id=0").status_code == 401
-    by_path = mcp.post(_initialize(), "nobody", path=f"/k/{mcp.served.keys['ann']}/mcp")
+    assert mcp.post(b"{}", "anonymous", path="/messages/?session_id=0").status_code == 401
+    by_path = mcp.post(_initialize(), "anonymous", path=f"/k/{mcp.served.keys['ann']}/mcp")
     assert by_path.status_code == 200
-    assert mcp.post(_initialize(), "nobody", **{"X-API-Key": mcp.served.keys["ann"]}).status_code == 200
+    assert mcp.post(_initialize(), "anonymous", **{"X-API-Key": mcp.served.keys["ann"]}).status_code == 200
 
     refused = mcp.call("run_python", "rita", code="1")
     assert refused.is_error

@@ -176,5 +176,5 @@ def test_whether_there_is_a_gpu_is_what_a_program_inside_finds(everywhere: Mcp) 
 
 
 def test_there_is_a_health_check_and_nothing_is_left_when_a_service_ends(mcp: Mcp) -> None:
-    with mcp.served.client("nobody") as http:
+    with mcp.served.client("anonymous") as http:
         assert http.get(f"{mcp.served.url}/health").json()["status"] == "ok"

@@ -188,9 +188,9 @@ def test_a_dialect_that_is_open_asks_for_no_key_and_has_files_of_its_own(
     served = Served(make_settings(dialects={"onyx": {"open": True}}))
     served.start()
     try:
-        with Onyx(served, "nobody") as nobody, Onyx(served) as ann:
-            file = nobody.upload(b"abc")
-            assert nobody.execute("open('a').read()", files=[{"path": "a", "file_id": file}])["stdout"] == "'abc'\n"
+        with Onyx(served, "anonymous") as anonymous, Onyx(served) as ann:
+            file = anonymous.upload(b"abc")
+            assert anonymous.execute("open('a').read()", files=[{"path": "a", "file_id": file}])["stdout"] == "'abc'\n"
             assert ann.http.get("/api/v1/sandboxes").json()["items"] == []
     finally:
         served.stop()

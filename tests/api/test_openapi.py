@@ -93,8 +93,8 @@ def small(make_settings: Callable[..., Settings]) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def document(small: Served) -> dict[str, Any]:
-    with small.client("nobody", headers={}) as nobody:
-        loaded: dict[str, Any] = nobody.get(f"{small.url}/openapi.json").json()
+    with small.client("anonymous", headers={}) as anonymous:
+        loaded: dict[str, Any] = anonymous.get(f"{small.url}/openapi.json").json()
     return loaded
 
 
@@ -105,7 +105,7 @@ def check(served: Served, folder: Path, *options: str, config: str = CONFIG) -> 
             *(PROGRAM, "run", f"{served.url}/openapi.json", "--checks", "all", "--seed", "1", "--no-color"),
             *("-H", f"Authorization: Bearer {served.keys['adam']}", "--request-timeout", "60"),
             *("--suppress-health-check", "all", "--warnings", "off"),
-            # What a server inside a sandbox answers is described by nobody; on the bare engine it is one of this host.
+            # No description covers what a server inside a sandbox answers; on the bare engine it is one of this host.
             *("--exclude-tag", "Ports"),
             *options,
         ],

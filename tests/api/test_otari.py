@@ -56,7 +56,7 @@ def test_a_dialect_that_is_open_asks_for_no_key(make_settings: Callable[..., Set
     served = Served(make_settings(dialects={"otari": {"open": True}}))
     served.start()
     try:
-        with Otari(served, "nobody") as otari, connect(served) as ann:
+        with Otari(served, "anonymous") as otari, connect(served) as ann:
             assert otari.python("print(1)")["stdout"] == "1"
             assert ann.get("/api/v1/sandboxes").json()["items"] == []
             assert otari.http.get("/api/v1/sandboxes").status_code == 401

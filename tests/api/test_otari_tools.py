@@ -297,7 +297,7 @@ def test_hosts_that_are_not_public_are_not_called_unless_they_are_listed(bare: S
     assert "callback_hosts" in answer.json()["detail"]
 
 
-def test_nobody_registers_tools_for_somebody_elses_session(
+def test_no_caller_registers_tools_for_another_owners_session(
     calling: Served, session: str, server: CallbackServer
 ) -> None:
     body = {"callback_url": server.url, "token": TOKEN, "tools": []}

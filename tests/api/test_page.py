@@ -33,8 +33,8 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
 def ask(served: Served, path: str, **headers: str) -> httpx.Response:
-    with served.client("nobody") as nobody:
-        return nobody.get(f"{served.url}{path}", headers=headers)
+    with served.client("anonymous") as anonymous:
+        return anonymous.get(f"{served.url}{path}", headers=headers)
 
 
 def test_a_browser_at_the_root_gets_a_page_of_ours_and_a_program_the_json_of_its_dialect(bare: Served) -> None:
@@ -60,8 +60,8 @@ def test_without_that_dialect_and_without_documentation_the_page_is_still_there(
     served.start()
     try:
         page = ask(served, "/")
-        with served.client("nobody") as nobody:
-            head, posted = nobody.head(f"{served.url}/"), nobody.post(f"{served.url}/")
+        with served.client("anonymous") as anonymous:
+            head, posted = anonymous.head(f"{served.url}/"), anonymous.post(f"{served.url}/")
         hidden = [ask(served, path).status_code for path in ("/docs", "/docs/", "/docs/api", "/openapi.json")]
     finally:
         served.stop()
@@ -74,8 +74,8 @@ def test_without_that_dialect_and_without_documentation_the_page_is_still_there(
 
 
 def test_the_addresses_of_before_lead_to_the_api_page(bare: Served) -> None:
-    with bare.client("nobody") as nobody:
-        lost = nobody.get("/sandbox").json()["detail"]
+    with bare.client("anonymous") as anonymous:
+        lost = anonymous.get("/sandbox").json()["detail"]
 
     assert ask(bare, "/docs").headers["location"] == "/docs/api"
     assert ask(bare, "/docs/otari").headers["location"] == "/docs/api/otari"

@@ -147,7 +147,7 @@ def test_a_page_opens_websockets_to_its_own_host_only(served: Served, inside: In
     token = inside.client.post(f"/sandboxes/{inside.sandbox}/links", json=body).json()["url"].split("/")[2]
 
     def open_from(origin: str) -> Any:
-        # The name is nobody's: what matters is what the request says.
+        # The name does not exist: what matters is what the request says.
         sock = socket.create_connection(("127.0.0.1", served.port), timeout=DEADLINE_S)
         cookie = {"Cookie": f"warren-link={token}"}
         return connect(f"ws://{host_of(inside, port)}/", sock=sock, origin=Origin(origin), additional_headers=cookie)

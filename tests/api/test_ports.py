@@ -215,7 +215,7 @@ def test_a_stopped_sandbox_is_resumed(inside: Inside, sandbox: str) -> None:
 
 
 def test_only_who_may_run_things_reaches_a_port(served: Served, inside: Inside) -> None:
-    expected = {"nobody": 401, "rita": 403, "bob": 404, "adam": 403}
+    expected = {"anonymous": 401, "rita": 403, "bob": 404, "adam": 403}
     for who, status in expected.items():
         with served.client(who) as client:
             assert client.get(f"{inside.path}/echo").status_code == status, who

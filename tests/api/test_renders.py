@@ -240,7 +240,7 @@ def test_every_render_is_in_the_audit_record(rendering: Served, client: httpx.Cl
     assert "First words" not in json.dumps(found)
 
 
-def test_whoever_waits_for_an_answer_does_not_wait_for_the_background(client: httpx.Client) -> None:
+def test_a_call_does_not_wait_for_background_renders(client: httpx.Client) -> None:
     endless = f"{_STYLE}<section class=slide>x</section><script>for(;;);</script>"
     begun = [client.post("/api/v1/renders", json={"html": endless, "background": True}).json() for _ in range(3)]
 

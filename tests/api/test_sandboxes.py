@@ -115,7 +115,7 @@ def test_a_list_is_filtered_and_cut_into_parts(ann: httpx.Client) -> None:
     assert part["total"] >= 3
 
 
-def test_somebody_elses_sandbox_is_not_there(served: Served, sandbox: str) -> None:
+def test_another_owners_sandbox_is_not_found(served: Served, sandbox: str) -> None:
     with served.client("bob") as bob:
         answers = [
             bob.get(f"/sandboxes/{sandbox}"),
@@ -264,10 +264,10 @@ def test_a_key_that_reads_cannot_run(served: Served, sandbox: str) -> None:
 
 
 def test_without_a_key_there_is_nothing(served: Served) -> None:
-    with served.client("nobody") as nobody:
-        missing = nobody.get("/sandboxes")
-        wrong = nobody.get("/sandboxes", headers={"Authorization": "Bearer wrn_nonsense"})
-        other = nobody.get("/sandboxes", headers={"X-API-Key": served.keys["ann"]})
+    with served.client("anonymous") as anonymous:
+        missing = anonymous.get("/sandboxes")
+        wrong = anonymous.get("/sandboxes", headers={"Authorization": "Bearer wrn_nonsense"})
+        other = anonymous.get("/sandboxes", headers={"X-API-Key": served.keys["ann"]})
 
     assert (missing.status_code, wrong.status_code, other.status_code) == (401, 401, 200)
     assert missing.headers["www-authenticate"].startswith("Bearer")

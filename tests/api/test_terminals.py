@@ -150,7 +150,9 @@ def test_a_sandbox_that_is_stopped_or_deleted_ends_its_terminals_with_the_reason
     assert deleted == (4404, f"sandbox {sandbox} was deleted")
 
 
-def test_strangers_readers_and_nobody_are_refused_before_it_opens(served: Served, sandbox: str, open_one: Open) -> None:
+def test_strangers_readers_and_anonymous_callers_are_refused_before_it_opens(
+    served: Served, sandbox: str, open_one: Open
+) -> None:
     refused = {who: _refusal(open_one(who=who)) for who in ("bob", "adam", "rita", None)}
     missing = _refusal(open_terminal(served.port, "sbx_00000000000000000000", key=served.keys["ann"]))
 

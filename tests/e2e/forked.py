@@ -1,63 +1,71 @@
 """Commands of `warren` as processes of their own, without the second of imports that each would begin with.
 
 A process of `forkserver.py` has the imports behind it and forks for each command. The child is a process like any
-other: its own pid, session, environment, descriptors, signals and exit. A test that is about the start of a process, or
-measures its memory, starts one by itself.
+other: its own pid, session, environment, descriptors, signals and exit. In a shell whose `PATH` is `search_path()`,
+`warren` is such a process too. A test that is about the start of a process, or measures its memory, starts one by
+itself.
 """
 
 from __future__ import annotations
 
-import array
 import atexit
 import contextlib
 import functools
 import io
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from typing import IO, TYPE_CHECKING, Any, Self
+
+from e2e import forkclient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_SERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "forkserver.py")
+_HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class ForkServer:
     """The process that forks. It ends when this one does, or forgets it."""
 
     def __init__(self) -> None:
-        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        self._folder = tempfile.TemporaryDirectory(prefix="warren-forks-")
+        self.address = os.path.join(self._folder.name, "socket")
+        # Here, for a shell, is a `warren` that is forked like every other.
+        self.programs = os.path.join(self._folder.name, "bin")
+        os.mkdir(self.programs)
+        client = [sys.executable, "-IS", os.path.join(_HERE, "forkclient.py"), self.address]
+        with open(os.open(f"{self.programs}/warren", os.O_CREAT | os.O_WRONLY, 0o755), "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\nexec {shlex.join(client)} "$@"\n')
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(self.address)
+            listener.listen(100)
             self._process = subprocess.Popen(
-                [sys.executable, _SERVER, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, os.path.join(_HERE, "forkserver.py"), str(listener.fileno())],
+                pass_fds=[listener.fileno()],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 env={"PATH": os.defpath},
                 cwd="/",
                 start_new_session=True,
             )
-        self._lock = threading.Lock()
         atexit.register(self.close)
 
     def close(self) -> None:
         """Have the process end, and wait for it."""
-        self._requests.close()
-        self._process.wait()
+        self._process.communicate()
+        self._folder.cleanup()
 
-    def fork(self, request: Mapping[str, object], fds: list[int]) -> socket.socket:
-        """Have a child forked with these three descriptors; returns where its pid and its end are said."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, self._lock:
-            passed = array.array("i", [*fds, theirs.fileno()])
-            control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)]
-            self._requests.sendmsg([json.dumps(request).encode("utf-8", "surrogateescape")], control)
-        return ours
+
+def search_path() -> str:
+    """Return a `PATH` on which `warren` is forked, then what this environment installed, then the usual."""
+    return os.pathsep.join([server().programs, os.path.dirname(sys.executable), os.environ["PATH"]])
 
 
 @functools.cache
@@ -90,8 +98,14 @@ class Forked:
             ends.append(self._theirs)
             self.stderr = self._end(given, stderr, 2, text=text)
             ends.append(self._theirs)
-            request = {"arguments": arguments, "env": dict(env), "cwd": str(cwd), "session": start_new_session}
-            self._answers = server().fork(request, ends)
+            request = {
+                "arguments": arguments,
+                "env": dict(env),
+                "cwd": str(cwd),
+                "session": start_new_session,
+                "umask": 0o022,
+            }
+            self._answers = forkclient.ask(server().address, request, ends)
         self.pid: int = json.loads(self._answers.recv(1000))["pid"]
 
     def _end(

@@ -9,25 +9,57 @@ from __future__ import annotations
 import array
 import contextlib
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import select
 import signal
 import socket
 import sys
 
 _PACKET = 1 << 20
-_MOST_FDS = 4
+_MOST_FDS = 3
+_LATE = (
+    "anyio._backends._asyncio",
+    "anyio._core._signals",
+    "httpcore",
+    "httpx",
+    "pydantic.type_adapter",
+    "typer._adapters",
+    "typer._click.decorators",
+    "uvicorn.lifespan.off",
+    "uvicorn.protocols.http.httptools_impl",
+    "uvloop",
+    "warren.bootstrap.app",
+    "warren.core.service",
+    "warren.engines.bare.engine",
+    "warren.engines.local.engine",
+    "warren.gateway.app",
+    "warren.gateway.ops.logs",
+    "warren.gateway.server.local_socket",
+    "warren.gateway.server.protocol",
+    "warren.gateway.server.websocket_protocol",
+    "warren.sdk",
+    "warren.sdk.public",
+    "warren.stores.sqlite",
+)
 
 
-def serve(requests: socket.socket) -> list[str]:
-    """Fork for each request, and say how each child ended. Returns in a child, with its arguments."""
+def serve(listener: socket.socket) -> list[str]:
+    """Fork for each connection, and say there how the child ended. Returns in a child, with its arguments.
+
+    Ends at the end of standard input.
+    """
     waiting: dict[int, tuple[int, socket.socket]] = {}
     poll = select.poll()
-    poll.register(requests, select.POLLIN)
+    poll.register(listener, select.POLLIN)
+    poll.register(0, select.POLLIN)
     while True:
         for fd, _ in poll.poll():
-            if fd != requests.fileno():
+            if fd == 0:
+                sys.exit()
+            if fd != listener.fileno():
                 pid, answers = waiting.pop(fd)
                 poll.unregister(fd)
                 os.close(fd)
@@ -35,23 +67,24 @@ def serve(requests: socket.socket) -> list[str]:
                 _answer(answers, {"code": os.waitstatus_to_exitcode(status)})
                 answers.close()
                 continue
-            request, fds = _receive(requests)
+            answers, _ = listener.accept()
+            request, fds = _receive(answers)
             if not request:
-                sys.exit()
+                answers.close()
+                continue
             pid = os.fork()
             if pid == 0:
-                return _become(json.loads(request), fds[:3])
-            for each in fds[:3]:
+                return _become(json.loads(request), fds)
+            for each in fds:
                 os.close(each)
-            answers = socket.socket(fileno=fds[3])
             pidfd = os.pidfd_open(pid)
             waiting[pidfd] = (pid, answers)
             poll.register(pidfd, select.POLLIN)
             _answer(answers, {"pid": pid})
 
 
-def _receive(requests: socket.socket) -> tuple[bytes, list[int]]:
-    request, control, _, _ = requests.recvmsg(_PACKET, socket.CMSG_SPACE(4 * _MOST_FDS))
+def _receive(answers: socket.socket) -> tuple[bytes, list[int]]:
+    request, control, _, _ = answers.recvmsg(_PACKET, socket.CMSG_SPACE(4 * _MOST_FDS))
     fds = array.array("i")
     for _, _, data in control:
         fds.frombytes(data)
@@ -79,24 +112,27 @@ def _become(request: dict[str, object], fds: list[int]) -> list[str]:
     os.environ.clear()
     os.environ.update(request["env"])  # type: ignore[call-overload]  # text by text
     os.chdir(str(request["cwd"]))
+    os.umask(int(str(request["umask"])))
     arguments = request["arguments"]
     assert isinstance(arguments, list)
     return ["-c", *arguments]
 
 
+def import_commands() -> None:
+    """Import what commands and the service import, also what they import only once they are asked for something."""
+    for name in _LATE:
+        importlib.import_module(name)
+    for each in pkgutil.walk_packages(warren.cli.__path__, "warren.cli."):
+        if not each.name.endswith("__main__"):
+            importlib.import_module(each.name)
+
+
 if __name__ == "__main__":
     sys.path[0] = ""
-    import uvicorn.protocols.http.httptools_impl
-    import uvloop
-
-    import warren.bootstrap.app
-    import warren.cli.app
-    import warren.cli.service.embedded
-    import warren.core.service
-    import warren.gateway.app
+    import warren.cli
     from warren.cli.main import main
 
-    del uvicorn, uvloop, warren
+    import_commands()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.freeze()
     sys.argv = serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""Somebody at a terminal, who uses the command line."""
+"""A person at a terminal, who uses the command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLOURS = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 class Desk(Protocol):
-    """Where somebody works."""
+    """Where a person works."""
 
     @property
     def folder(self) -> Path: ...
@@ -34,7 +34,7 @@ class Desk(Protocol):
 
 
 class Person:
-    """Somebody at a terminal, who reads before typing."""
+    """A person at a terminal, who reads before typing."""
 
     def __init__(self, desk: Desk, *arguments: str) -> None:
         self._terminal, theirs = pty.openpty()

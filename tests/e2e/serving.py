@@ -169,7 +169,7 @@ class RunningService:
         """Fail unless store, engine, quotas and the audit chain agree."""
         rows, handles = self.rows(), self.handles()
         assert rows.keys() <= handles, "the store has sandboxes that the engine has not"
-        assert len(handles - rows.keys()) <= pooled, "the engine has sandboxes that nobody knows of"
+        assert len(handles - rows.keys()) <= pooled, "the engine has unknown sandboxes"
         verified = self.run("audit", "verify")
         assert verified.returncode == 0, verified.stderr
 

@@ -53,7 +53,7 @@ class Commands:
                 while piece := os.read(ours, 65536):
                     seen += piece
             except OSError:
-                pass  # how a terminal says that nobody is there any more
+                pass  # how a terminal says that the other end is closed
             os.close(ours)
             assert process.wait(60) == 0, seen
         return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode())
@@ -165,7 +165,7 @@ def test_a_whole_record_verifies_and_an_earlier_head_is_still_in_it(warren: Comm
     [
         ("DELETE FROM audit WHERE seq = 2", "row 2"),
         ("DELETE FROM audit WHERE seq = 3", "row 3"),
-        ("UPDATE audit SET subject = 'nobody' WHERE seq = 2", "row 2"),
+        ("UPDATE audit SET subject = 'forged' WHERE seq = 2", "row 2"),
         ("UPDATE audit SET seq = CASE seq WHEN 1 THEN -2 WHEN 2 THEN -1 ELSE seq END", "row 1"),
     ],
     ids=["deleted", "cut off", "edited", "gone from the start"],

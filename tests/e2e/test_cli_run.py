@@ -180,7 +180,7 @@ def test_being_told_to_end_destroys_the_sandbox(warren: Cli) -> None:
     assert warren.sandboxes() == []
 
 
-def test_being_told_to_end_is_heard_although_nobody_reads_its_output(warren: Cli) -> None:
+def test_a_signal_ends_it_although_its_output_is_unread(warren: Cli) -> None:
     with warren.start("run", "-c", "while True: print('x' * 1000)") as process:
         assert process.stdout is not None
         assert process.stdout.read(1) == b"x"

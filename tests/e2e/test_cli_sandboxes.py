@@ -9,16 +9,17 @@ import os
 import signal
 import socket
 import stat
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from e2e import forked
+from e2e.forked import Forked
 from e2e.person import Person
-from e2e.serving import DEADLINE_S, PROGRAM, RunningService, create, wait_until
+from e2e.serving import DEADLINE_S, RunningService, create, wait_until
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.timeout(400)
 
 
 class Desk:
-    """Somebody who types commands about the sandboxes of one service, or of none."""
+    """A user who types commands about the sandboxes of one service, or of none."""
 
     def __init__(self, service: RunningService, folder: Path) -> None:
         self.service = service
@@ -53,15 +54,8 @@ class Desk:
         assert len(said.splitlines()) == 1, said
         return said
 
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [*PROGRAM, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=self.folder,
-            env=self.env,
-        )
+    def start(self, *arguments: str) -> Forked:
+        return Forked([*arguments], cwd=self.folder, env=self.env)
 
     def listed(self, *arguments: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.get("ps", "--json", *arguments))
@@ -87,7 +81,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, images_dir: str, python_im
 
 @pytest.fixture
 def served(running: RunningService, tmp_path: Path) -> Iterator[Desk]:
-    """A desk at the service, where nobody has a sandbox yet; what a test leaves is removed."""
+    """A desk at the service, which has no sandbox yet; what a test leaves is removed."""
     yield Desk(running, tmp_path)
     with running.client() as client:
         left = client.get("/sandboxes", params={"everybody": "true", "limit": 200}).json()["items"]
@@ -240,7 +234,7 @@ def test_output_that_got_lost_is_no_success_for_a_pipe(served: Desk) -> None:
     with served.start("sandbox", "exec", "--no-stdin", sandbox, "--", "head", "-c", "400M", "/dev/zero") as running:
         assert running.stdout is not None
         running.stdout.read(1)
-        # Nobody reads on, so what does not fit anywhere is dropped; that is known once the program has ended.
+        # The rest is unread: what does not fit anywhere is dropped; that is known once the program has ended.
         wait_until(
             lambda: json.loads(served.get("sandbox", "logs", sandbox, "--list", "--json"))[0]["status"] == "finished"
         )
@@ -266,7 +260,7 @@ def test_commands_share_an_engine_while_no_service_runs(embedded: Desk) -> None:
     assert not (embedded.service.folder / "warren.sock").exists()
 
 
-def test_a_command_that_was_killed_is_in_nobodys_way(embedded: Desk) -> None:
+def test_a_killed_command_blocks_no_other(embedded: Desk) -> None:
     sandbox = embedded.get("sandbox", "create", "--quiet").strip()
     with embedded.start("sandbox", "exec", sandbox, "--shell", "-c", "echo begun; sleep 1000") as killed:
         assert killed.stdout is not None
@@ -309,7 +303,7 @@ def test_a_person_sees_tables_and_leaves_top_with_ctrl_c(served: Desk) -> None:
         assert person.leaves() == 0
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
 def test_the_socket_of_the_service_is_for_its_user_and_root_alone(served: Desk) -> None:
     path = str(served.service.folder / "warren.sock")
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
@@ -327,7 +321,7 @@ def test_the_socket_of_the_service_is_for_its_user_and_root_alone(served: Desk) 
 
 
 def _ask_as(uid: int, path: str) -> str:
-    """Ask on a socket as somebody else, and return the first line of the answer, or what went wrong."""
+    """Ask on a socket as another user, and return the first line of the answer, or what went wrong."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

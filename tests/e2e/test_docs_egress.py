@@ -1,4 +1,4 @@
-"""The page on the way out, followed by somebody with a shell, with a host outside that is on this machine."""
+"""The page on egress, followed in a shell, with a host outside that is on this machine."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import http.server
 import json
 import os
 import shutil
-import subprocess
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from api.served import Served
-from e2e.test_docs_run import BIN, ROOTLESS, Reader, blocks
+from e2e.test_docs_run import ROOTLESS, Reader, blocks, stop_engine
 from warren.bootstrap.app import build_policy
 from warren.domain.egress import EgressMode
 from warren.settings import Settings
@@ -35,7 +34,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[str]:
-    """A server that sandboxes reach through the way out alone: `host:port`."""
+    """A server that sandboxes reach through egress alone: `host:port`."""
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "index.html").write_text("from outside\n")
@@ -67,12 +66,11 @@ def served(tmp_path: Path, images_dir: str, python_image: Image) -> Iterator[Ser
     served.start()
     yield served
     served.stop()
-    environ = {"PATH": BIN, "WARREN_DATA_DIR": str(folder)}
-    subprocess.run([os.path.join(BIN, "warren"), "stop-engine"], env=environ, check=True)
+    stop_engine(folder)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed (Debian: apt install curl)")
-def test_the_page_on_the_way_out_can_be_followed(tmp_path: Path, served: Served, outside: str) -> None:
+def test_the_page_on_egress_can_be_followed(tmp_path: Path, served: Served, outside: str) -> None:
     reader = Reader(tmp_path, served)
     script = "\n".join(blocks(PAGE)) + "python3 - << 'END'\n" + "\n".join(blocks(PAGE, "python")) + "END\n"
     said = reader.run(script, WARREN_URL=served.url, WARREN_API_KEY=served.keys["ann"], TRY=outside)

@@ -7,12 +7,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from api.served import Served
+from e2e import forked
 from warren.bootstrap.app import build_policy, build_tokens
 from warren.settings import Settings
 
@@ -30,7 +30,7 @@ def blocks(language: str) -> list[str]:
 
 
 def run(folder: Path, script: str, **environ: str) -> str:
-    environ = {"PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"} | environ
+    environ = {"PATH": forked.search_path()} | environ
     argv = ["bash", "-euo", "pipefail", "-c", script]
     done = subprocess.run(argv, env=environ, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from api.served import Served
-from e2e.test_docs_run import BIN, ROOTLESS, Reader, blocks
+from e2e.test_docs_run import ROOTLESS, Reader, blocks, stop_engine
 from warren.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,8 +34,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, images_dir: str, python_ima
     yield served
     served.stop()
     assert served.left == []
-    environ = {"PATH": BIN, "WARREN_DATA_DIR": str(folder)}
-    subprocess.run([os.path.join(BIN, "warren"), "stop-engine"], env=environ, check=True)
+    stop_engine(folder)
 
 
 def follow(page: str, served: Served, home: Path) -> str:

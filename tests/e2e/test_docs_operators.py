@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from e2e import forked
 from e2e.serving import DEADLINE_S, create, run_code
-from e2e.test_docs_run import BIN, ROOT, blocks
+from e2e.test_docs_run import ROOT, blocks
 from warren.bootstrap.guardrails import GUARDRAILS
 from warren.settings import Settings
 
@@ -39,10 +40,10 @@ def read(name: str) -> str:
 
 
 def follow(service: RunningService, home: Path, *scripts: str, **env: str) -> str:
-    """Run scripts one after the other in one shell, as somebody who operates this service."""
+    """Run scripts one after the other in one shell, as an operator of this service."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", "\n".join(scripts)],
-        env=service.env | {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(home)} | env,
+        env=service.env | {"PATH": forked.search_path(), "HOME": str(home)} | env,
         cwd=home,
         capture_output=True,
         text=True,

@@ -7,13 +7,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from api.served import Served
+from e2e import forked
 from warren.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from warren.domain.values import Image
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BIN = os.path.dirname(sys.executable)
 ROOTLESS = os.geteuid() != 0
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -33,13 +32,20 @@ def blocks(page: str, language: str = "bash") -> list[str]:
         return [text for kind, text in BLOCK.findall(file.read()) if kind == language]
 
 
+def stop_engine(folder: Path) -> None:
+    """End the engine of a data folder, as an operator does."""
+    env = {"PATH": os.defpath, "WARREN_DATA_DIR": str(folder)}
+    done = forked.run(["stop-engine"], env=env, cwd=folder, timeout=100, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 class Reader:
-    """Somebody with a shell, a data folder that has the images, and a service."""
+    """A reader with a shell, a data folder that has the images, and a service."""
 
     def __init__(self, home: Path, served: Served) -> None:
         self.home = home
         self.env = {
-            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "PATH": forked.search_path(),
             "HOME": str(home),
             "WARREN_DATA_DIR": served.settings.data_dir,
             "WARREN_IMAGE": "python",
@@ -92,8 +98,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, images_dir: str, python_ima
     served.start()
     yield served
     served.stop()
-    environ = {"PATH": BIN, "WARREN_DATA_DIR": str(folder)}
-    subprocess.run([os.path.join(BIN, "warren"), "stop-engine"], env=environ, check=True)
+    stop_engine(folder)
 
 
 @pytest.fixture

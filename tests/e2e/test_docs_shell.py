@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from e2e import forked
 from e2e.test_docs_run import blocks
 
 if TYPE_CHECKING:
@@ -26,11 +25,10 @@ def test_the_page_about_the_shell_works(
     service = serve("bare")
     if is_served:
         service.start()
-    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
     script = "\n".join(blocks("docs/howto/use-from-the-shell.md"))
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
-        env=service.env | {"PATH": path, "HOME": str(tmp_path)},
+        env=service.env | {"PATH": forked.search_path(), "HOME": str(tmp_path)},
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The pages on skills, on the Sandboxes page and on importing a configuration, followed by somebody with a shell."""
+"""The pages on skills, on the Sandboxes page and on importing a configuration, followed in a shell."""
 
 from __future__ import annotations
 

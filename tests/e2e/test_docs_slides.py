@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pptx import Presentation
 
+from e2e import forked
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "howto", "slides.md")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-BIN = os.path.dirname(sys.executable)
 
 
 def blocks(language: str) -> list[str]:
@@ -41,7 +42,7 @@ def service(serve: Callable[..., RunningService], office_image: Image) -> Iterat
 
 def run(service: RunningService, folder: Path, argv: list[str]) -> subprocess.CompletedProcess[str]:
     env = {
-        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "PATH": forked.search_path(),
         "HOME": str(folder),
         "WARREN_URL": f"http://127.0.0.1:{service.port}",
         "WARREN_API_KEY": service.key,

@@ -1,4 +1,4 @@
-"""The programs that people use find the way out by themselves: nothing in them is changed or configured."""
+"""The programs that people use find the egress proxy by themselves: nothing in them is changed or configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody does first: the README's commands as they stand there, and the `data` image that they use."""
+"""What a newcomer does first: the README's commands as they stand there, and the `data` image that they use."""
 
 from __future__ import annotations
 

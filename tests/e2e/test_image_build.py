@@ -129,7 +129,7 @@ def test_a_script_with_a_long_path_is_moved_inside_too(workshop: Workshop, tmp_p
     assert read(f"{image.path}/venv/bin/burrow").startswith(b"#!/opt/image/bin/python\n")
 
 
-def test_anybody_can_read_it_and_nobody_else_write_it(workshop: Workshop) -> None:
+def test_every_user_can_read_it_and_only_the_owner_can_write_it(workshop: Workshop) -> None:
     umask = os.umask(0o077)
     try:
         image = workshop.catalog.build("tiny")

@@ -143,7 +143,7 @@ def test_programs_find_a_browser_latex_node_and_every_font(office: Office) -> No
     assert seen["roboto"].startswith("Inter")
     assert seen["painted"]["em"] == ["NotoSansCJKsc-Regular"]
     assert seen["reached"] in {403, "Error", "TimeoutError"}
-    # The image's own cache of fonts fits, so that nobody had to make another; and nothing is left behind.
+    # The image's own cache of fonts fits, so that no other had to be made; and nothing is left behind.
     assert seen["cached"] == []
     assert seen["left"] == []
     assert sorted(seen["files"]) == ["page.pdf", "page.png"]

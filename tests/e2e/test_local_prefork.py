@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  (no event tells of the end of somebody else's process)
+    while not condition():  # noqa: ASYNC110  (no event tells of the end of a foreign process)
         await anyio.sleep(0.01)
 
 

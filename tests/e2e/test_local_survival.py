@@ -208,7 +208,7 @@ def test_a_start_that_was_given_up_is_no_obstacle_to_the_next(tell: Any) -> None
                 await anyio.sleep(0.01)
 
         await s.engine.retire()
-        # As one that ends holds it: whoever is started meanwhile waits.
+        # As one that ends holds it: a keeper that is started meanwhile waits.
         lock = os.open(s.folder / "local" / "keeper.sock.lock", os.O_RDWR)
         fcntl.lockf(lock, fcntl.LOCK_EX)
         async with anyio.create_task_group() as tasks:

@@ -28,7 +28,7 @@ HELLO: dict[str, Any] = {
     "clientInfo": {"name": "test", "version": "1"},
 }
 SIZE = 4 << 20
-"""Of a text of quotation marks: as JSON it is twice as long, and more than this system keeps of what nobody reads."""
+"""Of a text of quotation marks: as JSON it is twice as long, and more than this system keeps of unread data."""
 
 
 class Stream:

@@ -16,6 +16,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from api.mcp_client import text
+from e2e.forked import Forked
 from e2e.serving import DEADLINE_S, PROGRAM, RunningService
 
 if TYPE_CHECKING:
@@ -42,13 +43,8 @@ class Pipes:
     """A client that writes and reads lines, whatever is in them."""
 
     def __init__(self, place: RunningService, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [*PROGRAM, "mcp", *arguments],
-            env=place.env,
-            cwd="/",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+        self.process = Forked(
+            ["mcp", *arguments], env=place.env, cwd="/", stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         self._id = 0
 
@@ -138,7 +134,7 @@ def test_a_named_session_is_there_again_and_what_a_killed_one_left_is_cleared_aw
         client.call("write_file", path="note", content="kept")
         for nonsense in (b"{", b"\xff\xfe", b"[1, 2]", b"[" * 10_000, b'"text"', b"x" * (17 << 20), b"{}"):
             client.send(nonsense)
-        assert client.call("run_python", code="import os; os.system('echo to nobody >&2'); 2 + 2").startswith("4")
+        assert client.call("run_python", code="import os; os.system('echo unheard >&2'); 2 + 2").startswith("4")
         assert "error" in client.ask("no/such", {})
         assert client.leave(signal.SIGTERM) == 128 + signal.SIGTERM
         assert client.process.stdout is not None

@@ -143,7 +143,7 @@ def web(tmp_path_factory: pytest.TempPathFactory, images_dir: str) -> Iterator[W
 
 @pytest.fixture
 def browser(web: Web) -> Iterator[httpx.Client]:
-    """Somebody with a link and no key, who keeps cookies and follows redirects."""
+    """A user with a link and no key, who keeps cookies and follows redirects."""
     base = f"http://127.0.0.1:{web.service.port}{web.link(5000)}"
     with httpx.Client(base_url=base, timeout=DEADLINE_S, follow_redirects=True, trust_env=False) as client:
         yield client
@@ -154,7 +154,7 @@ def test_a_page_is_shown_to_its_owner_and_by_a_link(web: Web, browser: httpx.Cli
     assert "Hello stranger" in browser.get("").text
 
 
-def test_somebody_signs_in_and_stays_so(web: Web, browser: httpx.Client) -> None:
+def test_a_user_signs_in_and_stays_signed_in(web: Web, browser: httpx.Client) -> None:
     """A form, a cookie, a redirect and the page behind it, below the link."""
     page = browser.post("login", data={"name": "Ada"})
 

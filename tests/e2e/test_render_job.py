@@ -175,7 +175,7 @@ def test_a_started_browser_waits_for_one_job_and_then_ends(program: None, tmp_pa
     assert json.loads((tmp_path / "result.json").read_text())["slides"] == 1
 
 
-def test_a_browser_that_nobody_needs_leaves(program: None) -> None:
+def test_an_idle_browser_exits(program: None) -> None:
     del program
     command = [sys.executable, "-m", "warren.render.job", "--warm"]
     ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_DEADLINE_S, check=False)

@@ -63,7 +63,7 @@ class Proxy:
 
 
 def write_certificate(folder: Path) -> None:
-    """Make a certificate for this machine that nobody has signed but itself."""
+    """Make a self-signed certificate for this machine."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
     names = x509.SubjectAlternativeName([x509.DNSName(NAME), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
@@ -87,7 +87,7 @@ def write_certificate(folder: Path) -> None:
 
 
 def free_port() -> int:
-    """Find a port below those that this system gives to whoever connects: nobody is given it before the proxy has."""
+    """Find a port below those that this system gives to outgoing connections: none takes it before the proxy does."""
     while True:
         port = secrets.randbelow(12_000) + 20_000
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):

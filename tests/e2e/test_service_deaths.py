@@ -59,7 +59,7 @@ class Call:
         try:
             with self._service.client() as client:
                 self._answer.append(client.post(f"/sandboxes/{self._sandbox}/exec", json=self._body))
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the answer raises it
+        except BaseException as error:  # noqa: BLE001 - the caller that waits for the answer raises it
             self._answer.append(error)
 
 

@@ -50,7 +50,7 @@ def test_a_file_is_written_with_vim_over_a_connection_that_breaks_in_the_middle(
         with open_terminal(service.port, sandbox, "editor", key=service.key, query="cols=100&rows=30") as terminal:
             assert not terminal.ready["created"]
             terminal.wait_for("The second li")
-            # It draws anew, for the window of whoever came back.
+            # It draws anew, for the window that came back.
             terminal.wait_for("\x1b[29;1H~")
             terminal.type("ne.")
             terminal.wait_for("ne.")

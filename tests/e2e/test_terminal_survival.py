@@ -1,4 +1,4 @@
-"""Terminals of a real service: they outlive it, end with their key, and cost nothing when nobody reads them."""
+"""Terminals of a real service: they outlive it, end with their key, and cost nothing when they are unread."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_key_that_is_revoked_while_it_is_attached_ends_it(service: RunningServ
     assert "key" in reason
 
 
-def test_clients_that_never_read_cost_no_memory_and_hold_up_nobody(service: RunningService) -> None:
+def test_clients_that_never_read_cost_no_memory_and_delay_no_other(service: RunningService) -> None:
     with service.client() as client, ExitStack() as deaf:
         sandbox = create(client)
         with open_terminal(service.port, sandbox, "flood", key=service.key, query="command=exec+yes") as terminal:
@@ -118,8 +118,8 @@ def test_an_attached_terminal_keeps_its_sandbox_and_a_left_one_does_not(service:
             client.post(f"/sandboxes/{other}/start")
             wait_until(lambda: _status(client, other) == "stopped", "it to be stopped again")
             assert _status(client, sandbox) == "running"
-            terminal.type("nobody took it away\n")
-            terminal.wait_for("got nobody took it away")
+            terminal.type("still here\n")
+            terminal.wait_for("got still here")
         wait_until(lambda: _status(client, sandbox) == "stopped", "it to be stopped too")
         for each in (sandbox, other):
             client.delete(f"/sandboxes/{each}")

@@ -178,7 +178,7 @@ def test_the_caller_and_the_operator_may_both_want_less(
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_a_receiver_that_does_not_answer_holds_up_nobody(serve: Callable[..., RunningService], is_there: bool) -> None:
+def test_a_receiver_that_does_not_answer_delays_nothing(serve: Callable[..., RunningService], is_there: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1] if is_there else 9
         check_it_is_not_held_up(serve("bare", tracing_endpoint=f"http://127.0.0.1:{port}/v1/traces").start())

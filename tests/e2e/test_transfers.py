@@ -31,7 +31,7 @@ PROGRAM = (sys.executable, "-c", "from warren.cli.main import main; main()")
 
 
 class Process:
-    """`warren serve` with a data folder of its own, and somebody with its first key."""
+    """`warren serve` with a data folder of its own, and a user with its first key."""
 
     def __init__(self, folder: str, images_dir: str) -> None:
         self.folder = folder

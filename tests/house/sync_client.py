@@ -1,6 +1,6 @@
 """Makes the client without `await`, and its tests, from those with it: `make sdk`.
 
-A table of words and nothing else, so that whoever reads `_async` has read `_sync`.
+A table of words and nothing else, so that a reader of `_async` knows `_sync`.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def test_every_file_that_a_page_names_is_there(page: str) -> None:
 @pytest.mark.parametrize(
     "page", [*PAGES, *files(suffix=".lock"), *files(under="images/"), "Makefile", "pyproject.toml"]
 )
-def test_no_page_names_a_place_on_somebodys_machine(page: str) -> None:
+def test_no_page_names_a_path_of_a_private_machine(page: str) -> None:
     private = re.compile(r"(?<![\w.~])/(?:work|home/(?!sandbox)\w+|root)/")
 
     assert private.findall(read(page)) == []

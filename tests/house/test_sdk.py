@@ -1,4 +1,4 @@
-"""The client without `await` is the one with it, and nobody edits it."""
+"""The client without `await` is the one with it, and is never edited."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_a_glob_of_a_domain_is_neither_the_domain_nor_one_that_ends_like_it(name
 
 
 @given(NAME, PORT, ADDRESS, st.sampled_from(["open", "glob", "everything", "0.0.0.0/0", "::/0"]))
-def test_no_private_address_is_reached_that_nobody_named(name: str, port: int, address: str, how: str) -> None:
+def test_no_private_address_is_reached_without_a_rule(name: str, port: int, address: str, how: str) -> None:
     host = f"{name}.example"
     policy = {
         "open": OPEN,

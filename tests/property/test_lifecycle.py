@@ -73,7 +73,7 @@ class WatchedStore(SqliteStore):
 
 
 def add_up(sandboxes: Iterable[Sandbox]) -> ResourceUse:
-    """Return what somebody holds who has these."""
+    """Return the resource use of an owner of these."""
     rows = list(sandboxes)
     active = [row for row in rows if row.is_active]
     return ResourceUse(
@@ -194,7 +194,7 @@ class Lifecycle(RuleBasedStateMachine):
         if self.statuses.get(sandbox_id) is Status.RUNNING:
             live = self.estate.transitions.live_sandboxes[sandbox_id]
             if not live.is_ready:
-                # Nobody has used it: nothing would tell that it died, until somebody does.
+                # It is unused: its death is noticed only at the next use.
                 self._call(self.estate.transitions.reach, live)
             agent = live.agent
             self.estate.kill_agent(sandbox_id)

@@ -47,7 +47,7 @@ def outcome(token: str) -> str:
 def test_claims_are_believed_or_refused(changed: dict[str, Any]) -> None:
     token = mint_by_hand({"alg": "HS256"}, json.dumps({**claims(), **changed}).encode())
 
-    # Nobody is an admin, or anything at all, whose token does not have the very word.
+    # No token makes an admin, or any role, without the very word.
     assert outcome(token).startswith("jwt_") or "admin" in json.dumps(changed)
 
 

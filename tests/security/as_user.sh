@@ -13,7 +13,7 @@ mkdir "$stage/repo" "$stage/home" "$stage/tmp"
 git ls-files -z --cached --others --exclude-standard | tar -c --null --ignore-failed-read -T - | tar -x -C "$stage/repo"
 chown -R $uid:$uid "$stage"
 
-# The interpreter of this environment may lie where nobody else can read it.
+# The interpreter of this environment may lie where no other user can read it.
 python=
 for candidate in "$(.venv/bin/python -c 'import sys; print(sys._base_executable)')" /usr/bin/python3 /usr/local/bin/python3; do
     if as_user "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then

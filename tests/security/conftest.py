@@ -71,7 +71,7 @@ async def sibling(subject: Subject) -> AsyncIterator[Handle]:
     """A sandbox of another owner, from the same zygote, that lives through every attack."""
     async with subject.sandbox() as handle:
         async with subject.agent(handle) as agent:
-            await agent.write("private", b"somebody else's")
+            await agent.write("private", b"another owner's")
             await answers(agent)
         yield handle
 
@@ -84,7 +84,7 @@ async def unharmed(subject: Subject, sibling: Handle, host: Host) -> AsyncIterat
     with anyio.fail_after(PROMPTLY_S):
         async with subject.agent(sibling) as agent:
             await answers(agent)
-            assert await agent.read_bytes("private", 1000) == b"somebody else's"
+            assert await agent.read_bytes("private", 1000) == b"another owner's"
 
 
 async def _kill_agent(_handle: Handle) -> None:

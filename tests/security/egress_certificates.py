@@ -19,7 +19,7 @@ _UNTIL = dt.datetime(2120, 1, 1, tzinfo=dt.UTC)
 
 
 class Authority:
-    """Signs certificates. Whoever believes it has its own at `path`."""
+    """Signs certificates. A client that trusts it has its own at `path`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -75,7 +75,7 @@ async def test_millions_of_tiny_writes_are_taken_in(subject: Subject) -> None:
         await stands(subject, handle)
 
 
-async def test_a_flood_nobody_reads_does_not_stop_the_agent(subject: Subject) -> None:
+async def test_an_unread_flood_does_not_stop_the_agent(subject: Subject) -> None:
     """The reader takes nothing while the program writes; another connection is served all the time."""
     flood = "import os\nfor _ in range(64): os.write(1, b'x' * (1 << 20))\nprint('over')"
     async with subject.sandbox() as handle:

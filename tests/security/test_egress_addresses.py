@@ -36,7 +36,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, images_dir: str, python_imag
             yield world
 
 
-def test_nothing_is_reached_or_looked_up_without_a_way_out(world: World) -> None:
+def test_nothing_is_reached_or_looked_up_without_egress(world: World) -> None:
     sandbox = world.create("none")
     world.looked_up.clear()
 
@@ -46,7 +46,7 @@ def test_nothing_is_reached_or_looked_up_without_a_way_out(world: World) -> None
         assert "its egress is none" in text
 
     # In the first line too: npm, uv and urllib show nothing else.
-    said = world.say(sandbox, b"GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n")
+    said = world.say(sandbox, b"GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nConnection: close\r\n\r\n")
     assert b"its egress is none" in said.partition(b"\r\n")[0]
     assert world.looked_up == []
     assert [row["verdict"] for row in world.records(sandbox)] == ["refused"] * 3

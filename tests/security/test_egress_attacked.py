@@ -177,7 +177,7 @@ signal.pause()
 """
 
 
-def test_a_body_that_nobody_got_to_read_is_let_go_of(world: World, sandbox: str) -> None:
+def test_a_body_that_is_never_read_is_released(world: World, sandbox: str) -> None:
     """Cut off in the head of an answer: its body was not begun, and holds a file all the same."""
 
     async def scenario() -> None:
@@ -234,7 +234,7 @@ def test_what_a_program_asked_for_in_advance_is_not_asked_when_it_has_left(world
     assert len(asked) < 300
 
 
-def test_whoever_is_told_to_wait_has_to_come_again(world: World) -> None:
+def test_a_caller_told_to_wait_has_to_ask_again(world: World) -> None:
     sandbox = world.create("rules", "api.example")
     ask = b"GET http://bad.example/ HTTP/1.1\r\nHost: bad.example\r\n\r\n"
 

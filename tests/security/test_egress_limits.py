@@ -159,8 +159,8 @@ def memory_mb() -> float:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def test_whoever_does_not_read_holds_little_of_us(world: World) -> None:
-    """Inside and outside: four connections that nobody reads, with megabytes to come on each."""
+def test_unread_connections_hold_little_memory(world: World) -> None:
+    """Inside and outside: four unread connections, with megabytes to come on each."""
     inside, outside = world.create("rules", "good.example"), world.create("rules", "good.example")
     sent: list[int] = []
     stuck, done = threading.Semaphore(0), threading.Event()
@@ -222,7 +222,7 @@ def test_a_connection_that_lasts_is_written_down_while_it_does(world: World) -> 
     assert (rows[0]["host"], rows[0]["outcome"]) == ("good.example", "open")
 
 
-def test_every_sandbox_has_the_way_out_and_says_why_it_is_shut(world: World) -> None:
+def test_every_sandbox_has_the_egress_proxy_which_says_why_it_refuses(world: World) -> None:
     sandbox = world.create("none")
     env = json.loads(world.run(sandbox, "import json, os; print(json.dumps(dict(os.environ)))").stdout)
 

@@ -247,7 +247,7 @@ def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one(world: World, sa
     assert code == 18, said
 
 
-def test_whoever_goes_away_is_noticed_and_the_server_too(world: World, sandbox: str) -> None:
+def test_the_end_of_either_side_is_noticed(world: World, sandbox: str) -> None:
     asked, left = threading.Event(), threading.Event()
 
     def wait(connection: socket.socket) -> None:

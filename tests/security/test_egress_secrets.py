@@ -93,7 +93,7 @@ def test_the_host_gets_the_value_over_tls(world: World, sandbox: str, heard: lis
     assert [(row["port"], row["secrets"]) for row in rows] == [(443, ["API_KEY"])] * 2
 
 
-def test_the_value_comes_back_to_nobody(world: World, sandbox: str, heard: list[bytes]) -> None:
+def test_the_value_never_comes_back(world: World, sandbox: str, heard: list[bytes]) -> None:
     placeholder = give(world, sandbox)
     headers = f"Host: api.example\r\nX-Key: {placeholder}\r\nConnection: close\r\n"
 
@@ -107,7 +107,7 @@ def test_the_value_comes_back_to_nobody(world: World, sandbox: str, heard: list[
     assert b"accept-encoding: identity" in heard[0].lower()
 
 
-def test_nobody_else_gets_it(world: World, sandbox: str, heard: list[bytes], others: list[bytes]) -> None:
+def test_no_other_host_gets_it(world: World, sandbox: str, heard: list[bytes], others: list[bytes]) -> None:
     placeholder = give(world, sandbox)
 
     assert world.get(sandbox, "http://other.example/", Authorization=f"Bearer {placeholder}")[0] == 200

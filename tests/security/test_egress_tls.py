@@ -114,7 +114,7 @@ def test_what_is_for_the_host_passes_however_it_is_cut(world: World, ruled: str,
 
 
 def test_a_second_hello_is_looked_at_like_the_first(world: World, ruled: str) -> None:
-    """A server may ask for another one; whoever then names another host reaches nobody."""
+    """A server may ask for another one; a client that then names another host reaches none."""
     connect = CONNECT.replace(b":443", b":8443")
     # A client offers a key for the first curve of its list, and this server takes another one of it only.
     with world.serve(world.secure(say_hello, "good.example", curve="prime256v1"), port=8443):
@@ -138,7 +138,7 @@ def test_rules_of_a_glob_are_for_the_name_that_was_asked_for(world: World) -> No
     assert told.endswith(DENIED)
 
 
-def test_with_an_open_way_out_tls_is_nobodys_business(world: World, free: str) -> None:
+def test_with_open_egress_tls_is_not_inspected(world: World, free: str) -> None:
     for said in (EVIL, hello(None), with_extension(GOOD, 0xFE0D)):
         told = world.say(free, CONNECT + said + b"\x15\x03\x03\x00\x02\x02\x00")
         assert told.partition(b"\r\n\r\n")[2][:1] in {b"\x16", b"\x15"}

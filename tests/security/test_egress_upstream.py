@@ -39,7 +39,7 @@ print(json.dumps(ask("inside.example").recv(65536).split()[1].decode()))
 
 
 class Proxy:
-    """A proxy that knows names which nobody else here does."""
+    """A proxy that knows names that no resolver here knows."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -175,7 +175,7 @@ def test_a_new_policy_ends_what_it_does_not_allow_there_too(world: World, proxy:
     assert world.records(sandbox)[-1]["outcome"] == "cut"
 
 
-def test_nobody_makes_a_name_unknown_here_by_asking_for_many_at_once(world: World, proxy: Proxy) -> None:
+def test_many_lookups_at_once_make_no_name_unknown(world: World, proxy: Proxy) -> None:
     never, around = threading.Event(), world.service.egress_proxy.around
 
     def find(name: str) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ def test_nobody_makes_a_name_unknown_here_by_asking_for_many_at_once(world: Worl
             return (PRIVATE,)
         if name.startswith("slow"):
             never.wait(2)
-        raise Unreached("nobody knows it")
+        raise Unreached("it is unknown")
 
     before, around.resolve = around.resolve, SystemResolver(world.service.observer, LOOK_S, find)
     try:
@@ -197,7 +197,7 @@ def test_nobody_makes_a_name_unknown_here_by_asking_for_many_at_once(world: Worl
     assert status in {"403", "504"}
 
 
-def test_a_proxy_of_somebody_elses_making_serves_as_well(world: World, tmp_path: Path) -> None:
+def test_a_third_party_proxy_works_too(world: World, tmp_path: Path) -> None:
     program = shutil.which("tinyproxy")
     if program is None:
         pytest.skip("tinyproxy is not installed (Debian: apt install tinyproxy-bin)")

@@ -201,7 +201,7 @@ async def test_the_agent_cannot_be_looked_into(subject: Subject, kind: ExecKind)
     assert not any(done.values()), done
 
 
-async def test_signals_reach_nobody_outside(subject: Subject, host: Host, sibling: Handle) -> None:
+async def test_signals_reach_no_process_outside(subject: Subject, host: Host, sibling: Handle) -> None:
     del sibling
     pids = [host.process.pid, os.getpid(), os.getppid()]
     code = (

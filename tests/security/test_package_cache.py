@@ -46,7 +46,7 @@ async def read(pieces: AsyncIterator[bytes], got: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("in_one_piece", [True, False])
-def test_a_file_that_has_not_its_hash_is_given_to_nobody(tmp_path: Path, in_one_piece: bool) -> None:
+def test_a_file_with_a_wrong_hash_is_never_served(tmp_path: Path, in_one_piece: bool) -> None:
     async def body() -> None:
         with shelving() as shelf:
             path = shelf.put("little", "1.0", pad=0 if in_one_piece else 3 << 20)
@@ -176,7 +176,7 @@ def test_nothing_can_be_put_into_the_cache(tmp_path: Path) -> None:
     run(body)
 
 
-def test_what_has_no_hash_is_served_and_shared_with_nobody(tmp_path: Path) -> None:
+def test_what_has_no_hash_is_served_and_never_shared(tmp_path: Path) -> None:
     async def body() -> None:
         with shelving() as shelf:
             path = shelf.put("little", "1.0", with_hash=False)

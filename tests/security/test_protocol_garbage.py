@@ -58,7 +58,7 @@ BROKEN_FRAMES = {
     ),
     "a frozen copy without a descriptor": "frame({'t': 'frozen', 'exec': OWN, 'pid': os.getpid(), 'private_bytes': 0})",
     "a frozen copy that is the agent": "frame({'t': 'frozen', 'exec': OWN, 'pid': 1, 'private_bytes': 0})",
-    "a frozen copy that is nobody": "frame({'t': 'frozen', 'exec': OWN, 'pid': -1, 'private_bytes': 0})",
+    "a frozen copy without a process": "frame({'t': 'frozen', 'exec': OWN, 'pid': -1, 'private_bytes': 0})",
     "a frozen copy of text": "frame({'t': 'frozen', 'exec': OWN, 'pid': 'x', 'private_bytes': None})",
     "up, again and again": "frame({'t': 'up', 'executor': ['x']}) * 100",
     "a cold start that says no reason": "frame({'t': 'up', 'cold': True, 'why': 5})",

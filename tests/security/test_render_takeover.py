@@ -170,7 +170,7 @@ def test_many_that_begin_at_once_are_no_more_than_one_may_have_waiting(served: S
     assert {answer.status_code for answer in answers} == {202, 429}
 
 
-def test_whoever_does_not_read_the_archive_loses_the_place(served: Served, ann: httpx.Client) -> None:
+def test_an_unread_archive_loses_its_place(served: Served, ann: httpx.Client) -> None:
     body = b'{"html": "archive(25_000_000); finish()"}'
     head = f"POST /api/v1/renders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {served.keys['bob']}\r\n"
     with socket.socket() as slow:

@@ -72,7 +72,7 @@ async def test_the_program_of_the_supervisor_cannot_be_overwritten(subject: Subj
 
 
 async def test_no_process_holds_a_descriptor_of_the_host(subject: Subject) -> None:
-    """CVE-2024-21626: a folder of the host, left open, served as a way out through /proc/self/fd/N."""
+    """CVE-2024-21626: a folder of the host, left open, served as an escape through /proc/self/fd/N."""
     code = (
         "import json, os\n"
         "seen = []\n"

@@ -79,7 +79,7 @@ def _ask(target: Attacked, connection: socket.socket, path: str, body: bytes) ->
 
 @pytest.mark.rest("sends hundreds of large bodies: half a minute of processor time")
 @pytest.mark.parametrize("path", ["/execute", "/v1/execute", "/sessions/{session}/exec"])
-def test_refused_bodies_that_nobody_reads_again_are_not_kept(target: Attacked, session: str, path: str) -> None:
+def test_refused_bodies_are_not_kept(target: Attacked, session: str, path: str) -> None:
     body = json.dumps({"x": "A" * (15 << 20)}).encode()
     with unread(target, path.format(session=session), body, 24, 24) as most:
         assert most < AT_MOST_MB
@@ -97,7 +97,7 @@ def test_what_an_editor_shows_is_not_kept_for_everybody_who_reads_none_of_it(
         assert most < 2 * AT_MOST_MB
 
 
-def test_the_head_of_a_skill_holds_up_nobody(target: Attacked, ann: httpx.Client) -> None:
+def test_the_head_of_a_skill_delays_no_other_caller(target: Attacked, ann: httpx.Client) -> None:
     text = f"---\nname: slow\ndescription: a{' ' * 500_000}b\n---\n"
     with ThreadPoolExecutor() as others:
         asked = others.submit(
@@ -164,8 +164,8 @@ def test_an_open_dialect_opens_nothing_of_a_key_that_is_called_as_it_is(
     with attacked(tmp_path / "data", images_dir, dialects_otari_open="true") as target:
         made = target.service.run("keys", "create", "otari", "--json")
         key = {"Authorization": f"Bearer {json.loads(made.stdout)['secret']}"}
-        with httpx.Client(base_url=target.url, timeout=DEADLINE_S, trust_env=False) as nobody:
-            sandbox = nobody.post("/api/v1/sandboxes", headers=key).json()["id"]
-            assert nobody.get(f"/sessions/{sandbox}", headers=key).status_code == 200
-            assert nobody.get(f"/sessions/{sandbox}").status_code == 404
-            assert nobody.delete(f"/api/v1/sandboxes/{sandbox}", headers=key).status_code == 204
+        with httpx.Client(base_url=target.url, timeout=DEADLINE_S, trust_env=False) as anonymous:
+            sandbox = anonymous.post("/api/v1/sandboxes", headers=key).json()["id"]
+            assert anonymous.get(f"/sessions/{sandbox}", headers=key).status_code == 200
+            assert anonymous.get(f"/sessions/{sandbox}").status_code == 404
+            assert anonymous.delete(f"/api/v1/sandboxes/{sandbox}", headers=key).status_code == 204

@@ -192,7 +192,7 @@ def test_names_of_keys_that_are_no_names(target: Attacked, kid: object) -> None:
     check_refused(target, token)
 
 
-def test_headers_that_ask_for_what_nobody_knows(target: Attacked) -> None:
+def test_unknown_critical_headers_and_types_are_refused(target: Attacked) -> None:
     asked: list[dict[str, Any]] = [
         {"crit": ["b64"], "b64": False},
         {"crit": ["exp"], "exp": 0},
@@ -312,7 +312,7 @@ def test_a_key_that_the_issuer_takes_back_opens_nothing_any_more(target: Attacke
     wait_until(lambda: ask(target, token).status_code == 200, "the key to be back")
 
 
-def test_an_issuer_that_is_down_or_lies_keeps_nobody_out(target: Attacked, issuer: Issuer) -> None:
+def test_an_issuer_that_is_down_or_lies_locks_out_no_known_key(target: Attacked, issuer: Issuer) -> None:
     for status, body in ((500, KEYS), (200, b"<html>"), (302, KEYS), (200, b'{"keys": []}'), (200, b" " * (1 << 20))):
         issuer.status, issuer.body = status, body
         wanted = issuer.asked + 1

@@ -64,7 +64,7 @@ def _modern(target: Attacked, who: str, tool: str, **arguments: Any) -> dict[str
     return found
 
 
-def test_nobody_has_more_sessions_than_their_share_by_saying_two_versions(target: Attacked) -> None:
+def test_two_protocol_versions_do_not_double_the_share_of_sessions(target: Attacked) -> None:
     """The library goes by the first of two headers, and so does what counts."""
     said = [*_headers(target, "ann").items(), ("mcp-protocol-version", _OLDER), ("mcp-protocol-version", _MODERN)]
     statuses = [
@@ -92,7 +92,7 @@ def _stream(target: Attacked, who: str) -> Iterator[tuple[socket.socket, str]]:
         yield stream, found[1].decode()
 
 
-def test_answers_that_nobody_reads_take_no_more_room_than_one_may_have(target: Attacked) -> None:
+def test_unread_answers_take_no_more_memory_than_one_owner_may_have(target: Attacked) -> None:
     _modern(target, "ann", "run_python", code=f"n = open('x.png', 'wb').write(bytes({_PICTURE}))", session_id="s")
     ask = _call("read_file", path="x.png", session_id="s")
     del ask["params"]["_meta"]

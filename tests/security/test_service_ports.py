@@ -103,7 +103,7 @@ def generated(inside: Inside, raw: bytes) -> str:
     return "file"
 
 
-def test_a_second_answer_on_the_connection_reaches_nobody(inside: Inside) -> None:
+def test_a_second_answer_on_the_connection_reaches_no_client(inside: Inside) -> None:
     """The classic: what follows the first answer would be the answer to the next request on the same connection."""
     smuggled = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstolen"
     for first in (

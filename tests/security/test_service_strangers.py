@@ -93,14 +93,14 @@ def test_a_head_without_end_is_cut_off_before_it_takes_memory(target: Attacked, 
 
 def test_every_operation_wants_a_key_and_says_no_more_than_that(target: Attacked) -> None:
     found = 0
-    with target.client("nobody") as nobody:
+    with target.client("anonymous") as anonymous:
         for method, path in target.operations():
             bodies = set()
             for headers in ({}, {"Authorization": "Bearer wrn_" + "A" * 43}, {"X-API-Key": "wrn_"}):
                 address = fill(path, sandbox_id="sbx_" + "0" * 24)
-                answer = nobody.request(method, address, headers=headers)
+                answer = anonymous.request(method, address, headers=headers)
                 if answer.status_code == 426:
-                    answer = nobody.request(method, address, headers=headers | UPGRADE)
+                    answer = anonymous.request(method, address, headers=headers | UPGRADE)
                 assert answer.status_code == 401, (method, path, answer.text)
                 assert answer.headers["www-authenticate"].startswith("Bearer")
                 bodies.add(re.sub(r"req_\w+", "", answer.text))
@@ -125,9 +125,9 @@ def test_the_address_in_the_record_is_not_what_the_client_says_it_is(target: Att
 
 
 def test_failed_logins_do_not_fill_the_record(target: Attacked) -> None:
-    with target.client("nobody") as nobody, target.client("adam") as adam:
+    with target.client("anonymous") as anonymous, target.client("adam") as adam:
         for _ in range(200):
-            assert nobody.get("/sandboxes").status_code == 401
+            assert anonymous.get("/sandboxes").status_code == 401
         refused = adam.get("/audit", params={"action": "auth.refuse"}).json()["total"]
     # A minute may have ended in between.
     assert 0 < refused <= 120 + 60

@@ -140,7 +140,7 @@ def test_what_the_environment_of_a_sandbox_holds_is_never_shown(ann: httpx.Clien
         assert "hunter2" not in ann.get(path).text
 
 
-def test_keys_of_one_kind_mean_nothing_to_somebody_else(target: Attacked, ann: httpx.Client) -> None:
+def test_keys_of_one_owner_mean_nothing_to_another(target: Attacked, ann: httpx.Client) -> None:
     with target.client("bob") as bob:
         same: dict[str, Any] = {"json": {"session_key": "same"}, "headers": {"Idempotency-Key": "same"}}
         anns, bobs = ann.post("/sandboxes", **same).json()["id"], bob.post("/sandboxes", **same).json()["id"]
@@ -220,7 +220,7 @@ def test_times_are_numbers_that_a_clock_can_reach(ann: httpx.Client, things: dic
     assert ann.post(f"/sandboxes/{things['sandbox_id']}/exec", content=body).status_code in {400, 422}
 
 
-def test_whoever_starts_too_much_is_stopped_and_nobody_else(target: Attacked, ann: httpx.Client) -> None:
+def test_only_the_owner_who_starts_too_much_is_stopped(target: Attacked, ann: httpx.Client) -> None:
     sandbox_id = create(ann)
     sleep = {"command": "sleep 1000", "background": True}
     codes = [ann.post(f"/sandboxes/{sandbox_id}/exec", json=sleep).status_code for _ in range(EXECUTIONS + 4)]
@@ -246,7 +246,7 @@ def test_a_list_of_executions_is_short_however_long_they_are(ann: httpx.Client) 
     assert ann.delete(f"/sandboxes/{sandbox_id}").status_code == 204
 
 
-def test_streams_that_nobody_reads_keep_nobody_waiting(target: Attacked, ann: httpx.Client) -> None:
+def test_unread_streams_delay_no_other_caller(target: Attacked, ann: httpx.Client) -> None:
     sandbox_id = create(ann)
     begun = ann.post(f"/sandboxes/{sandbox_id}/exec", json={"command": "yes", "background": True}).json()
     path = f"/sandboxes/{sandbox_id}/executions/{begun['execution_id']}/events"
@@ -265,7 +265,7 @@ def test_streams_that_nobody_reads_keep_nobody_waiting(target: Attacked, ann: ht
         connection.close()
 
 
-def test_results_that_nobody_reads_are_written_a_few_at_a_time(target: Attacked, ann: httpx.Client) -> None:
+def test_unread_results_are_written_a_few_at_a_time(target: Attacked, ann: httpx.Client) -> None:
     """Each of these is 2 MiB, and 12 MiB as JSON."""
     sandbox_id = create(ann)
     code = "import sys\nfor stream in sys.stdout, sys.stderr: stream.write('\\0' * (1 << 20))"
@@ -288,7 +288,7 @@ def test_results_that_nobody_reads_are_written_a_few_at_a_time(target: Attacked,
     assert ann.delete(f"/sandboxes/{sandbox_id}").status_code == 204
 
 
-def test_whoever_is_followed_by_too_many_can_still_be_killed(target: Attacked, ann: httpx.Client) -> None:
+def test_an_execution_with_too_many_followers_can_be_killed(target: Attacked, ann: httpx.Client) -> None:
     sandbox_id = create(ann)
     begun = ann.post(f"/sandboxes/{sandbox_id}/exec", json={"command": "sleep 100", "background": True}).json()
     execution = f"/sandboxes/{sandbox_id}/executions/{begun['execution_id']}"

@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--longest", type=float, default=0.35, help="seconds that a process may be stopped")
     asked, arguments = parser.parse_known_args()
     print(f"seed {asked.seed}", flush=True)
-    # Whoever leaves its parent, as keepers do, stays ours: so we stop nobody else's.
+    # A process that leaves its parent, as keepers do, stays ours: no other process is stopped.
     ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signals = _take_signals()
     tests = _start_tests(arguments or ["--ignore", "tests/vm", "tests"])
@@ -78,7 +78,7 @@ def _pause_until_end(tests: int, signals: int, chance: random.Random, longest_s:
 
 
 def _reap(tests: int) -> int | None:
-    """Take in whoever has ended; returns the exit code of the tests once they have, as a shell would."""
+    """Reap the processes that have ended; returns the exit code of the tests once they have, as a shell would."""
     while (ended := os.waitpid(-1, os.WNOHANG))[0]:
         if ended[0] == tests:
             code = os.waitstatus_to_exitcode(ended[1])
@@ -87,7 +87,7 @@ def _reap(tests: int) -> int | None:
 
 
 def _rest(signals: int, seconds: float) -> int | None:
-    """Wait, unless somebody wants us to end: returns the signal then."""
+    """Wait, unless a signal asks us to end: returns the signal then."""
     return os.read(signals, 1)[0] if select.select([signals], [], [], seconds)[0] else None
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-def test_whoever_holds_a_folder_is_found_with_what_they_say_of_themselves(tmp_path: Path) -> None:
+def test_the_holder_of_a_folder_is_found_with_its_own_words(tmp_path: Path) -> None:
     folder = str(tmp_path)
     with only_one(folder) as hold:
         begun = find_holder(folder)
@@ -51,7 +51,7 @@ def test_whatever_is_in_the_file_of_a_held_folder_can_be_told(tmp_path: Path, te
     assert holder.what
 
 
-def test_a_folder_that_was_never_served_is_nobodys(tmp_path: Path) -> None:
+def test_a_folder_that_was_never_served_has_no_holder(tmp_path: Path) -> None:
     assert find_holder(str(tmp_path / "missing")) is None
     assert not (tmp_path / "missing").exists()
 
@@ -69,7 +69,7 @@ def test_a_process_of_the_same_number_as_the_holder_before_is_not_taken_for_the_
     assert (holder.pid, holder.what, holder.address) == (0, "another process", "http://127.0.0.1:8000")
 
 
-def test_whoever_looks_while_the_holder_writes_sees_a_whole_text(tmp_path: Path) -> None:
+def test_a_reader_never_sees_a_half_written_holder(tmp_path: Path) -> None:
     seen = []
 
     def look(_frame: FrameType, event: str, function: object) -> None:

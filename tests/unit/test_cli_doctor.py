@@ -87,7 +87,7 @@ def test_json_has_the_same_facts(tmp_path: Path) -> None:
     }
 
 
-def test_fix_shows_what_it_would_do_and_asks_nobody_without_a_terminal(
+def test_fix_shows_its_plan_and_asks_nothing_without_a_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = _report(tmp_path, SYSTEMD, (Layer("disk", holds=False, detail="mkfs.ext4 is not installed", fix="…"),), 0)

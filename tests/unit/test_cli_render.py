@@ -36,7 +36,7 @@ def test_a_mistake_is_said_before_anything_is_rendered(
     chosen = {name: str(tmp_path / value) for name, value in options.items()}
 
     with pytest.raises(typer.BadParameter, match=words):
-        # At a service that nobody has: it is not even asked.
+        # At a service that does not exist: it is not even asked.
         render(str(tmp_path / page), url="http://127.0.0.1:1", **chosen)  # type: ignore[arg-type]  # all are strings
 
 

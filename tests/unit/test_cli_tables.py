@@ -1,4 +1,4 @@
-"""What tables and sentences of the command line make of text that somebody else chose."""
+"""What tables and sentences of the command line make of foreign text."""
 
 from __future__ import annotations
 

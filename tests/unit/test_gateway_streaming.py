@@ -132,7 +132,7 @@ def test_work_is_cancelled_when_its_client_leaves() -> None:
     assert anyio.run(main)
 
 
-def test_work_that_ends_leaves_nobody_on_the_lookout() -> None:
+def test_finished_work_leaves_no_watcher() -> None:
     async def main() -> tuple[int, int]:
         line = Line()
 

@@ -197,7 +197,7 @@ async def _attach_for_ever(agent: AgentClient, exec_id: str) -> None:
         await agent.request("attach", {"exec": exec_id})
 
 
-def test_links_whose_events_nobody_reads_share_what_there_is_for_all_of_them(here: AgentWorkspace) -> None:
+def test_connections_with_unread_events_share_one_bound(here: AgentWorkspace) -> None:
     async def ignore(agent: AgentClient, code: str) -> None:
         asked = request(code, kind=ExecKind.SCRIPT)
         stream = await agent.request("run", encode_run(asked), asked.code.encode())
@@ -219,7 +219,7 @@ def test_links_whose_events_nobody_reads_share_what_there_is_for_all_of_them(her
     anyio.run(tell)
 
 
-def test_a_reader_who_is_dropped_by_its_own_result_harms_nobody(here: AgentWorkspace) -> None:
+def test_a_reader_dropped_by_its_own_result_harms_no_other(here: AgentWorkspace) -> None:
     async def tell() -> None:
         async with AgentClient(await connect(here.agent.path), Unread(1 << 19)) as agent:
             asked = request("print('x' * 5_000_000)", kind=ExecKind.SCRIPT)
@@ -348,7 +348,7 @@ def test_the_bodys_own_exception_comes_out_as_it_is(here: AgentWorkspace) -> Non
         here.do(story)
 
 
-def test_a_link_can_live_in_a_task_group_of_somebody_elses(here: AgentWorkspace) -> None:
+def test_a_connection_can_live_in_a_foreign_task_group(here: AgentWorkspace) -> None:
     async def tell() -> None:
         async with anyio.create_task_group() as tasks:
             agent = await AgentClient.open(await connect(here.agent.path), tasks)

@@ -177,7 +177,7 @@ def test_an_answer_with_displays_that_are_none_is_a_lost_sandbox(displays: objec
 @pytest.mark.parametrize(
     "fields",
     [
-        {"exec": "exe_somebody_elses"},
+        {"exec": "exe_of_another"},
         {"exit_code": "0"},
         {"exit_code": True},
         {"exit_code": 1 << 70},
@@ -287,7 +287,7 @@ def test_an_unknown_error_code_is_a_lost_sandbox_but_not_a_broken_protocol() -> 
     lie(story)
 
 
-def test_output_that_nobody_reads_is_dropped_and_counted_and_the_rest_goes_on() -> None:
+def test_unread_output_is_dropped_and_counted_and_the_rest_goes_on() -> None:
     async def story(agent: AgentClient, liar: Liar) -> None:
         asked = request("1")
         async with contextlib.aclosing(agent.stream(asked)) as events:

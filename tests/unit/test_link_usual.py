@@ -83,6 +83,6 @@ def test_what_is_not_usual_reaches_the_agent(name: str) -> None:
     before, after = parse_request(plain), parse_request(asked)
 
     assert getattr(after, name) == OTHERS[name]
-    # And nothing else has changed by that, but that nobody follows it.
+    # And nothing else has changed by that, but that it has no follower.
     changed = {field.name for field in fields(RunRequest) if getattr(before, field.name) != getattr(after, field.name)}
     assert changed == ({"stream", "whole"} if name == "stream" else {name})

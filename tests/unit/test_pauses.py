@@ -1,4 +1,4 @@
-"""`make pauses` when somebody ends it: it ends the tests, waits for them, and leaves nothing stopped."""
+"""`make pauses` when a signal ends it: it ends the tests, waits for them, and leaves nothing stopped."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ debootstrap --variant=minbase --include="$packages" "$suite" "$root" "$mirror" >
 echo warren-vm >"$root/etc/hostname"
 echo '127.0.0.1 localhost warren-vm' >"$root/etc/hosts"
 echo '/dev/vda / ext4 defaults 0 1' >"$root/etc/fstab"
-# Two terminals, each with somebody who is logged in, by `login` and its PAM session.
+# Two terminals, each with a user who is logged in, by `login` and its PAM session.
 for terminal in ttyS0:root ttyS1:u1; do
     service=serial-getty@${terminal%:*}.service
     mkdir "$root/etc/systemd/system/$service.d"

@@ -56,7 +56,7 @@ def cache_folder() -> str:
 
 
 def say(text: str) -> None:
-    """Tell whoever waits how far it is."""
+    """Report progress."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
 
 

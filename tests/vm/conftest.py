@@ -1,4 +1,4 @@
-"""One guest for all tests, and what must be true of it after each: nobody else's process was moved."""
+"""One guest for all tests, and what must be true of it after each: no other process was moved."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def places(machine: Machine) -> dict[str, str]:
 
 
 @pytest.fixture(autouse=True)
-def nobody_else_moved(machine: Machine, places: dict[str, str]) -> Iterator[None]:
+def no_other_moved(machine: Machine, places: dict[str, str]) -> Iterator[None]:
     """Fail a test after which a process is in another control group than before."""
     yield
     now = _places(machine.root)

@@ -34,7 +34,7 @@ class Result:
 
 
 class Console:
-    """A serial port of the guest, with somebody logged in."""
+    """A serial port of the guest, with a user logged in."""
 
     def __init__(self, link: socket.socket, log_path: str, user: str, patience: float) -> None:
         self.user = user
@@ -46,7 +46,7 @@ class Console:
         self._is_left = False
 
     def type(self, text: str) -> None:
-        """Type as somebody would."""
+        """Type as a user would."""
         self._link.sendall(text.encode())
 
     def expect(self, pattern: str, within_s: float) -> re.Match[str]:

@@ -12,7 +12,7 @@ inside cp -a /var/lib/warren /home/u1/.local/share/
 inside chown -R u1:u1 /home/u1/.local
 inside /opt/warren/.venv/bin/python -m compileall -q -j 2 /opt/warren/src
 
-# The image that is there, for whoever asks for none: in sessions, in services of the system and in those of users.
+# The image that is there, for commands that ask for none: in sessions, in services of the system and in those of users.
 echo WARREN_IMAGE=python >>"$root/etc/environment"
 for manager in system user; do
     mkdir -p "$root/etc/systemd/$manager.conf.d"

@@ -12,7 +12,7 @@ A file is `<dialect>/<name>.json` beside this one:
                 "request": {"method": "DELETE", "path": "/sessions/{{session}}"},
                 "response": {"status": 204, "empty": true}}]}
 
-`as` is who asks (ann, bob, rita, adam, nobody; ann unless said), with `"key_in": "path"` by `/k/<key>`, with
+`as` is who asks (ann, bob, rita, adam, anonymous; ann unless said), with `"key_in": "path"` by `/k/<key>`, with
 `"key_in": "x-api-key"` by that header. A step with `always` is also taken after a failure, to clean up.
 
 A request has a `method` and `path`, and if it needs them `query`, `headers` and one body: `json`; `text`; `base64`;
@@ -110,7 +110,7 @@ def _client(served: Served, step: dict[str, Any]) -> httpx.Client:
         client = served.client(who)
         client.base_url = served.url
         return client
-    client = served.client("nobody", headers={"X-API-Key": served.keys[who]} if where == "x-api-key" else {})
+    client = served.client("anonymous", headers={"X-API-Key": served.keys[who]} if where == "x-api-key" else {})
     client.base_url = f"{served.url}/k/{served.keys[who]}" if where == "path" else served.url
     return client
 

@@ -124,7 +124,7 @@ class Estate:
             os.kill(json.load(record)["pid"], signal.SIGKILL)
 
     async def settle(self) -> None:
-        """Wait until nobody works on any place, and none has a broken link that nobody has looked at yet."""
+        """Wait until no task works on any sandbox, and no broken connection is left unexamined."""
         await wait_until(
             lambda: not any(p.lock.locked() or p.lost_agent for p in self.transitions.live_sandboxes.values())
         )
@@ -137,7 +137,7 @@ class Estate:
 async def wait_until(condition: Callable[[], object]) -> None:
     """Look again and again, for at most a minute."""
     with anyio.fail_after(60):
-        while not condition():  # noqa: ASYNC110 - the tested code tells nobody
+        while not condition():  # noqa: ASYNC110 - the tested code sets no event
             await anyio.sleep(0.005)
 
 

@@ -1,4 +1,4 @@
-"""Stores in which somebody else acts at the very moment that a test is about."""
+"""Stores in which another caller acts at the very moment that a test is about."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Meddled:
-    """Subclasses call `let_others_act` where somebody else may come between."""
+    """Subclasses call `let_others_act` where another caller may come between."""
 
     meanwhile: Callable[[], Awaitable[object]] | None = None
     """What they do there, once."""
 
     async def let_others_act(self) -> None:
-        """Wait for what the test has somebody do, if it has."""
+        """Wait for what the test has another caller do, if it has."""
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             await meanwhile()

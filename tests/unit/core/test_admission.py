@@ -65,7 +65,7 @@ def start(group: TaskGroup, admission: Admission, principal: Principal) -> Visit
 
 
 async def leave_one_by_one(visitors: list[Visitor]) -> list[str]:
-    """Let whoever is inside go until nobody is left; return who came in, in order."""
+    """Let those inside go until none is left; return who came in, in order."""
     order: list[str] = []
     while True:
         await wait_all_tasks_blocked()
@@ -166,7 +166,7 @@ def test_a_few_principals_who_never_let_go_leave_room_for_the_next() -> None:
     anyio.run(check)
 
 
-def test_whoever_waited_for_what_is_kept_for_others_is_told_so() -> None:
+def test_a_wait_for_reserved_capacity_ends_with_that_reason() -> None:
     async def check() -> None:
         admission = build(executions=4, wait_s=0.01)
         async with admission.executing(ANN), admission.executing(ANN), admission.executing(ANN):
@@ -176,7 +176,7 @@ def test_whoever_waited_for_what_is_kept_for_others_is_told_so() -> None:
     anyio.run(check)
 
 
-def test_whoever_waits_for_a_share_is_let_in_once_there_is_more_to_share() -> None:
+def test_a_waiter_for_a_share_is_admitted_once_there_is_more() -> None:
     async def check() -> None:
         admission = build(executions=4)
         async with anyio.create_task_group() as group:
@@ -199,7 +199,7 @@ def test_whoever_waits_for_a_share_is_let_in_once_there_is_more_to_share() -> No
     anyio.run(check)
 
 
-def test_whoever_stops_waiting_frees_the_place() -> None:
+def test_a_cancelled_wait_frees_its_place() -> None:
     async def check() -> None:
         admission = build(executions=1, waiting=1)
         async with anyio.create_task_group() as group:
@@ -231,7 +231,7 @@ def test_a_place_that_came_together_with_a_cancellation_is_passed_on() -> None:
     anyio.run(check)
 
 
-def test_where_there_is_room_nobody_else_gets_a_turn() -> None:
+def test_with_free_capacity_no_other_task_runs_between() -> None:
     async def check() -> None:
         admission = build()
         others: list[str] = []
@@ -289,7 +289,7 @@ def test_creates_have_a_rate_of_their_own() -> None:
     anyio.run(check)
 
 
-def test_whoever_is_sent_away_is_counted_with_the_reason() -> None:
+def test_refusals_are_counted_with_their_reason() -> None:
     async def check() -> None:
         observer = Counters()
         admission = build(observer, requests_per_minute=1, own_executions=1, creates=1, waiting=1, wait_s=0.01)
@@ -358,7 +358,7 @@ def _check_counts(admission: Admission, visitors: list[Visitor], places: int, wa
         assert not own or theirs <= own
 
 
-def test_a_tenant_at_its_ceiling_is_refused_whoever_of_it_asks() -> None:
+def test_a_tenant_at_its_limit_is_refused_for_all_its_members() -> None:
     async def check() -> None:
         admission = build(own_executions=5, tenants={"acme": TenantLimits(executions=2)})
         one, two, stranger = (

@@ -74,7 +74,7 @@ def test_a_name_that_is_listed_with_a_port_is_not_taken_on_another() -> None:
         check(Targets(["localhost:9"]), "http://localhost:10/")
 
 
-def test_nobody_is_told_what_a_name_of_this_network_leads_to() -> None:
+def test_no_answer_tells_what_a_private_name_resolves_to() -> None:
     with pytest.raises(InvalidRequest, match="leads to localhost") as refused:
         check(Targets(), "http://localhost/")
     assert "127.0.0.1" not in str(refused.value)

@@ -23,7 +23,7 @@ URL = "http://127.0.0.1:9/tools"
 
 
 class CallbacksStore(MeddledStore):
-    """A store that lets somebody else act before the first callbacks are kept."""
+    """A store that lets another caller act before the first callbacks are kept."""
 
     async def keep_callbacks(self, callbacks: Callbacks) -> None:
         await self.let_others_act()

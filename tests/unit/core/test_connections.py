@@ -106,7 +106,7 @@ def test_a_keeper_of_links_ends_with_what_its_body_raised(serve: Callable[..., N
     serve(scenario)
 
 
-def test_nobody_gets_a_link_before_it_is_prepared_and_none_that_is_half_prepared(serve: Callable[..., None]) -> None:
+def test_a_connection_is_given_out_only_when_fully_prepared(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         handle = Handle("bare", (await estate.create()).id)
         prepared: list[AgentClient] = []

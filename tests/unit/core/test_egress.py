@@ -169,7 +169,7 @@ def test_what_a_tenant_may_have_is_held_against_everything(serve: Serve) -> None
 
 
 class GrantsStore(MeddledStore):
-    """A store that lets somebody else act while a grant is removed."""
+    """A store that lets another caller act while a grant is removed."""
 
     async def remove_grant(self, grant_id: str) -> bool:
         await self.let_others_act()
@@ -201,7 +201,7 @@ def test_a_sandbox_that_is_deleted_while_grants_expire_ends_nothing_else(
 
 
 class Gate:
-    """A way out through a proxy of the test's own, which takes whatever is asked for, and hears when it is closed."""
+    """Egress through a proxy of the test's own, which takes whatever is asked for, and hears when it is closed."""
 
     def __init__(self, estate: Estate, egress: EgressControl, folder: Path) -> None:
         self.ended = anyio.Event()

@@ -72,7 +72,7 @@ ALL = Egress(
         (rules("*.example.org"), "a.b.example.org", 80, "rule *.example.org:80"),
         (rules("api-*.example.org"), "api-7.example.org", 80, "rule api-*.example.org:80"),
         (rules("bücher.example"), "xn--bcher-kva.example", 443, "rule xn--bcher-kva.example:443"),
-        (rules("93.184.216.0/24"), "named.by.nobody", 443, "rule 93.184.216.0/24:443"),
+        (rules("93.184.216.0/24"), "named.by.no-rule", 443, "rule 93.184.216.0/24:443"),
         (rules("*"), "anything.example", 443, "rule *:443"),
     ],
 )
@@ -118,7 +118,7 @@ def test_what_is_not_public_is_reached_by_name_or_address_alone(address: str) ->
 
         assert not by_name.allowed
         assert not by_address.allowed
-        assert address not in by_name.why, "nobody is told what names of this network lead to"
+        assert address not in by_name.why, "no answer tells what names of this network resolve to"
     assert decide(rules("db.internal"), ALL, "db.internal", 443, addresses=[address]).allowed
     assert not decide(rules("db.internal", address), OPEN, "db.internal", 443, addresses=[address]).allowed
 

@@ -42,7 +42,7 @@ def test_a_followed_execution_streams_its_events_and_takes_input(tell: Tell) -> 
     tell(story)
 
 
-def test_input_that_nobody_reads_does_not_pile_up(tell: Tell) -> None:
+def test_unread_input_does_not_pile_up(tell: Tell) -> None:
     async def story(shop: Workshop) -> None:
         sandbox = await shop.create()
         execution = await shop.executions.start(ANN, sandbox.id, command("exec sleep 100", stdin_open=True))
@@ -205,7 +205,7 @@ def test_an_execution_that_two_follow_under_one_key_ends_with_the_second(tell: T
     tell(story)
 
 
-def test_an_owner_follows_a_bounded_number_and_whoever_stops_makes_room(tell: Tell) -> None:
+def test_an_owner_follows_a_bounded_number_and_ending_one_makes_room(tell: Tell) -> None:
     async def story(shop: Workshop) -> None:
         sandbox = await shop.create()
         execution = await shop.executions.start(ANN, sandbox.id, command("exec sleep 100"))

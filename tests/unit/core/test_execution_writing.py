@@ -109,7 +109,7 @@ def test_without_a_record_there_is_no_answer_and_later_there_is_one(tmp_path: Pa
     tell(tmp_path, images_dir, story)
 
 
-def test_a_finish_that_waits_is_seen_by_whoever_looks(tmp_path: Path, images_dir: str) -> None:
+def test_a_finish_that_waits_is_visible_to_readers(tmp_path: Path, images_dir: str) -> None:
     async def story(shop: Workshop, store: FullStore) -> None:
         sandbox = await shop.create()
         store.refuses_finishes = True
@@ -193,7 +193,7 @@ def test_what_ends_while_it_is_looked_for_what_was_lost_is_not_lost(tmp_path: Pa
     tell(tmp_path, images_dir, story)
 
 
-def test_when_the_service_ends_nobody_waits_for_a_start_that_is_not_written(tmp_path: Path, images_dir: str) -> None:
+def test_a_service_that_ends_waits_for_no_unwritten_start(tmp_path: Path, images_dir: str) -> None:
     async def story(shop: Workshop, store: FullStore) -> None:
         sandbox = await shop.create()
         execution = await shop.executions.run(ANN, sandbox.id, command("echo x"))

@@ -1,4 +1,4 @@
-"""When the disk of the sandboxes is full: said in a sentence, nothing left behind, nobody else disturbed."""
+"""When the disk of the sandboxes is full: said in a sentence, nothing left behind, no other sandbox disturbed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def small_disk(tmp_path: Path) -> Iterator[str]:
     os.mkdir(path)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", path], check=True)
     yield path
-    # Lazily: a sandbox that ended a moment ago may still be on its way out.
+    # Lazily: a sandbox that ended a moment ago may still be ending.
     subprocess.run(["umount", "--lazy", path], check=True)
 
 

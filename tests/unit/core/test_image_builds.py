@@ -30,7 +30,7 @@ def test_nothing_is_built_or_removed_again_while_an_image_is_being_removed(serve
         reached: list[str] = []
 
         class Meddled(SandboxPool):
-            """A pool in whose time somebody else asks for the image."""
+            """A pool in whose time another caller asks for the image."""
 
             async def evict(self, name: str) -> None:
                 for ask in (builds.start, builds.remove):
@@ -53,7 +53,7 @@ def test_nothing_is_built_or_removed_again_while_an_image_is_being_removed(serve
             with pytest.raises(Conflict, match="made from image"):
                 await builds.remove(ADMIN, image)
             assert reached == [image, image]
-            assert await builds.start(ADMIN, image) is None, "it is built, and nobody removes it any more"
+            assert await builds.start(ADMIN, image) is None, "it is built, and no removal is under way"
 
     serve(scenario)
 

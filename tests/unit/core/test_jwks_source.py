@@ -145,7 +145,7 @@ def test_keys_that_are_too_old_are_used_no_longer(issuer: Issuer) -> None:
     anyio.run(check)
 
 
-def test_an_issuer_that_does_not_answer_holds_up_nobody_whose_key_is_known(issuer: Issuer) -> None:
+def test_an_issuer_that_does_not_answer_delays_no_known_key(issuer: Issuer) -> None:
     minted = [mint(rsa_key(), "RS256", {"kid": "one"}, sub=f"u{number}") for number in range(20)]
     fetch = load_url(issuer.url)
     ended = 0
@@ -167,7 +167,7 @@ def test_an_issuer_that_does_not_answer_holds_up_nobody_whose_key_is_known(issue
             before = ended
             for token in minted:
                 await tokens.authenticate(token)
-            assert ended == before, "somebody waited for the fetch that is under way"
+            assert ended == before, "a caller waited for the fetch that is under way"
             issuer.may_answer.set()
 
     anyio.run(check)
@@ -215,7 +215,7 @@ def test_a_file_is_read_again_when_it_changes_and_the_last_keys_used_when_it_is_
     anyio.run(check)
 
 
-def test_a_pipe_in_the_place_of_a_file_blocks_nobody(tmp_path: Path) -> None:
+def test_a_pipe_in_the_place_of_a_file_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "keys.json")
 
     async def check() -> None:

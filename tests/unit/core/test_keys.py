@@ -95,7 +95,7 @@ def test_what_was_wrong_with_a_key_is_for_the_record_and_not_for_strangers(tmp_p
     anyio.run(check)
 
 
-def test_a_refused_key_of_somebody_is_in_the_record_under_its_owner(tmp_path: Path) -> None:
+def test_a_refused_key_is_audited_under_its_owner(tmp_path: Path) -> None:
     async def check() -> None:
         async with opened(tmp_path) as office:
             key, secret = await office.keys.create("gone", subject="ann")
@@ -184,7 +184,7 @@ def test_names_that_would_confuse_are_refused(tmp_path: Path, name: str) -> None
 
 
 class KeysStore(MeddledStore):
-    """A store that lets somebody else act after all keys were read."""
+    """A store that lets another caller act after all keys were read."""
 
     async def keys(self) -> tuple[ApiKey, ...]:
         found = await super().keys()

@@ -58,7 +58,7 @@ def test_when_all_places_are_taken_the_service_is_overloaded() -> None:
     anyio.run(story)
 
 
-def test_whoever_waits_is_let_in_when_one_leaves() -> None:
+def test_a_waiter_is_admitted_when_another_leaves() -> None:
     async def story() -> None:
         transfers = OwnerLimiter(Counters(), own=1, everybody=1, wait_s=30)
         order: list[str] = []

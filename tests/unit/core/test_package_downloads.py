@@ -22,7 +22,7 @@ CONTENT = b"all of it"
 ANN = Owner("default", "ann")
 
 
-def test_who_asks_for_a_download_that_nobody_read_for_long_gets_a_new_one(tmp_path: Path) -> None:
+def test_a_download_unread_for_long_is_started_anew(tmp_path: Path) -> None:
     wanted = Wanted(name="a.whl", url="", digest=Digest("sha256", hashlib.sha256(CONTENT).hexdigest()))
 
     async def story() -> None:

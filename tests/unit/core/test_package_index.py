@@ -186,7 +186,7 @@ def test_who_looks_at_a_part_and_then_asks_for_all_has_it_downloaded_once(tmp_pa
                 whole = await mirror.ask(url)
             shelf.held[shelf.put("other", "1.0")] = type(hold)()
             async with mirroring(tmp_path, shelf) as mirror:
-                # A service that ends does not wait for what nobody reads.
+                # A service that ends does not wait for unread downloads.
                 await mirror.begin((await mirror.page("other"))[0]["url"])
 
         assert (part.body, whole.body) == (shelf.files[path][:100], shelf.files[path])
@@ -247,7 +247,7 @@ def test_several_indexes_and_folders_are_one(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_project_is_of_the_first_index_that_has_it_and_nobody_else_is_told_its_name(tmp_path: Path) -> None:
+def test_the_first_index_that_has_a_project_serves_it_and_no_other_learns_its_name(tmp_path: Path) -> None:
     async def body() -> None:
         (tmp_path / "wheels").mkdir()
         (tmp_path / "wheels" / "private-0.5-py3-none-any.whl").write_bytes(build_wheel("private", "0.5"))
@@ -299,14 +299,14 @@ def test_an_index_that_is_away_does_not_take_along_what_another_has_and_it_had_n
         assert (online.status, asked) == (200, 1)
         assert offline.body == online.body
         assert unknown.status == 502
-        # Of what nobody has, nothing is written.
+        # Nothing is written of a project that no index has.
         assert made_up.status == 404
         assert os.listdir(tmp_path / "new" / "pages") == []
 
     run(body)
 
 
-def test_one_who_downloads_much_and_slowly_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+def test_a_slow_owner_with_many_downloads_delays_no_other(tmp_path: Path) -> None:
     async def body() -> None:
         with shelving() as shelf:
             hold = threading.Event()
@@ -327,7 +327,7 @@ def test_one_who_downloads_much_and_slowly_keeps_nobody_else_waiting(tmp_path: P
                     other = Mirror(mirror.index)
                     other.owner = Owner("other", "bob")
                     quick = await other.download("quick")
-                    # What waits behind all of them does not wait there for whoever else wants it.
+                    # What waits behind all of them does not delay other requests for it.
                     waiting = next(name for name, path in paths.items() if path not in shelf.asked)
                     del shelf.held[paths[waiting]]
                     joined = await other.download(waiting)
@@ -342,7 +342,7 @@ def test_one_who_downloads_much_and_slowly_keeps_nobody_else_waiting(tmp_path: P
     run(body)
 
 
-def test_large_pages_are_read_from_a_file_that_is_there_as_long_as_somebody_reads_it(tmp_path: Path) -> None:
+def test_large_pages_are_read_from_a_file_that_lives_until_the_last_reader_ends(tmp_path: Path) -> None:
     async def body() -> None:
         with shelving() as shelf:
             shelf.put("large", "1.0")

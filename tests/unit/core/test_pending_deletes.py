@@ -53,7 +53,7 @@ def store(tmp_path: Path) -> RefusingStore:
 
 @contextlib.contextmanager
 def held_back(shop: Workshop) -> Iterator[anyio.Event]:
-    """Have no sandbox removed before the event is set, and nobody lose patience."""
+    """Have no sandbox removed before the event is set, and no wait time out."""
     may_go, end = anyio.Event(), shop.transitions.before_end
 
     async def end_late(sandbox_id: str) -> None:
@@ -91,7 +91,7 @@ def test_the_next_gets_the_place_of_one_that_counts_for_the_quota_which_refused_
     tell(story, records=store, **quota)
 
 
-def test_whoever_waits_takes_no_place_from_others_and_is_counted_once(tell: Tell, store: RefusingStore) -> None:
+def test_a_waiter_takes_no_place_from_others_and_is_counted_once(tell: Tell, store: RefusingStore) -> None:
     async def story(shop: Workshop) -> None:
         with held_back(shop) as may_go:
             await shop.oneshots.run(ANN, SHOT)
@@ -112,7 +112,7 @@ def test_whoever_waits_takes_no_place_from_others_and_is_counted_once(tell: Tell
         pytest.param(STRANGER, {"tenant": TenantLimits(holding=ONE)}, id="another tenant's"),
     ],
 )
-def test_nobody_waits_for_one_that_counts_for_another_quota(
+def test_no_create_waits_for_a_delete_of_another_quota(
     tell: Tell, store: RefusingStore, other: Caller, quota: dict[str, Any]
 ) -> None:
     async def story(shop: Workshop) -> None:
@@ -121,7 +121,7 @@ def test_nobody_waits_for_one_that_counts_for_another_quota(
             await shop.oneshots.run(other, SHOT)
             with pytest.raises(QuotaExceeded):
                 await shop.create(ANN, storage=EPHEMERAL)
-        assert store.refusals == 1, "whoever has waited asks again"
+        assert store.refusals == 1, "a create that has waited asks again"
 
     tell(story, records=store, **quota)
 

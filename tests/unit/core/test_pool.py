@@ -112,7 +112,7 @@ def test_a_refused_create_gives_its_sandbox_back(serve: Callable[..., None]) -> 
 
 
 class Waiting(SandboxPool):
-    """A pool that is told when nobody else wants a sandbox, and says what it made."""
+    """A pool that is told when no caller wants a sandbox, and says what it made."""
 
     def __init__(self, estate: Estate) -> None:
         super().__init__(estate.engine, estate.connections, estate.images, estate.policy)

@@ -80,7 +80,7 @@ def test_an_expired_sandbox_is_destroyed_though_it_is_used(serve: Callable[..., 
     serve(scenario)
 
 
-def test_a_sandbox_that_nobody_came_back_for_is_destroyed(serve: Callable[..., None]) -> None:
+def test_a_forgotten_sandbox_is_destroyed(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         kept = await estate.create()
         stopped = await estate.create()

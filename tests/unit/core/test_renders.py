@@ -88,7 +88,7 @@ class Studio(Estate):
         return Renders(self.browsers, self.pausing, self.files, self.audit, self.rendering)
 
     async def finish(self, render_id: str) -> None:
-        """Wait until nobody makes it any more."""
+        """Wait until it is no longer being made."""
         async for _ in self.renders.follow(ANN, render_id):
             pass
 

@@ -414,7 +414,7 @@ def test_usage_is_measured_and_a_stopped_one_uses_nothing(serve: Callable[..., N
 
 
 class MeddledEngine(BareEngine):
-    """An engine that lets somebody else act before it measures."""
+    """An engine that lets another caller act before it measures."""
 
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
@@ -457,7 +457,7 @@ def test_use_is_noted(serve: Callable[..., None]) -> None:
     serve(scenario)
 
 
-def test_whoever_comes_while_a_sandbox_is_being_stopped_gets_it_started_again(serve: Callable[..., None]) -> None:
+def test_a_call_during_a_stop_starts_the_sandbox_again(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         sandbox = await estate.create()
         await estate.shell(sandbox.id, "true")
@@ -481,7 +481,7 @@ def test_whoever_comes_while_a_sandbox_is_being_stopped_gets_it_started_again(se
     serve(scenario)
 
 
-def test_whoever_uses_a_sandbox_that_is_being_made_waits_for_it(serve: Callable[..., None]) -> None:
+def test_a_call_waits_for_a_sandbox_that_is_being_made(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(estate.sandboxes.create, ANN, NewSandbox())

@@ -33,7 +33,7 @@ def package(name: str = "one", text: str = "") -> Package:
 
 
 class SkillsStore(MeddledStore):
-    """A store that lets somebody else act before a skill is kept or replaced."""
+    """A store that lets another caller act before a skill is kept or replaced."""
 
     before_add: Callable[[], Awaitable[Any]] | None = None
 
@@ -49,7 +49,7 @@ class SkillsStore(MeddledStore):
 
 
 class MeddledBlobs(Meddled, Blobs):
-    """Packages that somebody else replaces before they are read."""
+    """Packages that another caller replaces before they are read."""
 
     @contextlib.asynccontextmanager
     async def read(self, name: str) -> AsyncIterator[Reading]:
@@ -158,7 +158,7 @@ def test_what_a_crash_left_is_swept(tell: Callable[..., None]) -> None:
     tell(story)
 
 
-def test_a_skill_that_is_replaced_while_somebody_reads_it_is_read_to_its_end(tell: Callable[..., None]) -> None:
+def test_a_skill_replaced_during_a_read_is_read_to_its_end(tell: Callable[..., None]) -> None:
     async def story(registry: Registry) -> None:
         skill = await registry.add(text="old")
         async with registry.skills.read(skill) as content:

@@ -130,7 +130,7 @@ def test_what_is_too_large_or_known_already_is_not_kept(tell: Callable[..., None
     tell(story)
 
 
-def test_nobody_keeps_more_than_their_quota_and_all_no_more_than_there_is(tell: Callable[..., None]) -> None:
+def test_each_owner_and_all_together_stay_within_their_quotas(tell: Callable[..., None]) -> None:
     async def story(shelf: Shelf) -> None:
         first = await shelf.add(b"x" * 100)
         with pytest.raises(QuotaExceeded):

@@ -126,7 +126,7 @@ def test_none_is_no_algorithm() -> None:
 @pytest.mark.parametrize("key", [rsa_key(), ec_key(), ed_key()], ids=["rsa", "ec", "ed25519"])
 @pytest.mark.parametrize("algorithm", ["HS256", "HS384", "HS512"])
 def test_a_public_key_is_never_taken_for_a_secret(key: Any, algorithm: str) -> None:
-    """Whoever knows the public key, which is everybody, would otherwise sign with it."""
+    """The public key is public: an attacker would otherwise sign with it."""
     pem = public_pem(key)
     jwk = public_jwk(key, kid="k")
     hashed = getattr(hashlib, algorithm.replace("HS", "sha"))
@@ -196,7 +196,7 @@ def test_tokens_of_another_kind_open_nothing(kind: object) -> None:
 
 
 def test_a_name_that_is_there_twice_is_malformed() -> None:
-    """Whoever reads the first and whoever reads the last would see different people."""
+    """A reader of the first and a reader of the last would see different people."""
     twice = json.dumps(claims()).replace('"sub": "ann"', '"sub": "ann", "sub": "bob"').encode()
     deep = json.dumps(claims(realm={"a": 1})).replace('"a": 1', '"a": 1, "a": 2').encode()
     header = b'{"alg": "none", "alg": "HS256"}'
@@ -281,7 +281,7 @@ def test_one_of_several_audiences_is_enough() -> None:
     assert accept(build(), mint(aud=["other", AUDIENCE, 7])).subject == "jwt:ann"
 
 
-def test_a_token_for_somebody_else_is_refused_also_where_no_audience_was_chosen() -> None:
+def test_a_token_for_another_audience_is_refused_even_without_a_configured_one() -> None:
     tokens = build(audiences=frozenset(), issuers=frozenset())
 
     assert accept(tokens, mint(aud=None, iss=None))
@@ -361,7 +361,7 @@ def test_refused_tokens_are_not_remembered() -> None:
     assert tokens._cache == {}
 
 
-def test_the_bearer_of_a_token_is_nobody_who_has_a_key_unless_the_operator_says_so() -> None:
+def test_the_bearer_of_a_token_is_no_owner_of_a_key_unless_the_operator_says_so() -> None:
     assert accept(build(), mint(sub="admin")).subject == "jwt:admin"
     assert accept(build(subject_prefix=""), mint(sub="admin")).owner == Owner("acme", "admin")
 

@@ -21,7 +21,7 @@ def test_what_is_let_go_can_be_held_again() -> None:
     assert memory.held == 0
 
 
-def test_whoever_holds_too_much_is_refused_and_nobody_else() -> None:
+def test_only_the_owner_who_holds_too_much_is_refused() -> None:
     memory = BodyMemory(own=10, everybody=20)
     with memory.hold(ANN, 6), memory.hold(ANN, 4):
         with pytest.raises(QuotaExceeded) as refused, memory.hold(ANN, 1):

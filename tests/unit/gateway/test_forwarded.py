@@ -1,4 +1,4 @@
-"""Whose address a request has when it comes through proxies, and when somebody pretends that it does."""
+"""Whose address a request has when it comes through proxies, and when a client pretends that it does."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_client_that_pretends_is_not(peer: str, forwarded: tuple[str, ...], se
     assert address_of((peer, 4000), *forwarded) == seen
 
 
-def test_nobody_is_believed_unless_the_operator_says_so() -> None:
+def test_no_proxy_is_trusted_unless_the_operator_says_so() -> None:
     assert address_of(("127.0.0.1", 4000), "203.0.113.7", trusted=()) == "127.0.0.1"
 
 

@@ -127,7 +127,7 @@ def test_a_storm_of_questions_costs_the_store_nothing(images_dir: str) -> None:
     tell(images_dir, story)
 
 
-def test_who_asks_while_somebody_looks_hears_what_is_found(images_dir: str) -> None:
+def test_concurrent_probes_share_one_check(images_dir: str) -> None:
     async def story(whole: Whole) -> None:
         service, heard = whole.service, []
         health = Health(service, Auth(service.keys), Metrics(service), _nowhere, looked_s=3600)

@@ -147,7 +147,7 @@ def test_a_field_cannot_forge_a_line_or_fill_a_disk() -> None:
     assert line["big"] == str(1 << 80)
 
 
-def test_a_stream_that_is_gone_stops_nobody() -> None:
+def test_a_closed_stream_stops_no_logging() -> None:
     out = io.StringIO()
     configure_logs(stream=out)
     out.close()

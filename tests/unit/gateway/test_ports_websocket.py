@@ -72,7 +72,7 @@ def test_an_answer_to_a_ping_does_not_come_between_the_pieces_of_a_message() -> 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.send, MESSAGE)
                 await connection.is_half_sent.wait()
-                tasks.start_soon(server.messages, _NOBODY)
+                tasks.start_soon(server.messages, _SILENT)
                 connection.ping()
                 await anyio.wait_all_tasks_blocked()
                 connection.may_go.set()
@@ -87,8 +87,8 @@ def test_an_answer_to_a_ping_does_not_come_between_the_pieces_of_a_message() -> 
     anyio.run(story)
 
 
-class _Nobody:
+class _Silent:
     """A client to whom nothing is said."""
 
 
-_NOBODY: WebSocket = _Nobody()  # type: ignore[assignment]
+_SILENT: WebSocket = _Silent()  # type: ignore[assignment]

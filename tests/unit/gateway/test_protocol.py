@@ -157,7 +157,7 @@ def test_trailers_do_not_become_headers_of_a_request_that_is_under_way(patient: 
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHost:", b"\r\n"], ids=["nothing", "half a head", "line"])
-def test_whoever_asks_for_nothing_is_not_waited_for(hasty: Server, begun: bytes) -> None:
+def test_a_connection_without_a_request_is_closed(hasty: Server, begun: bytes) -> None:
     with hasty.connect() as connection:
         connection.sendall(begun)
         assert read_all(connection) == b""
@@ -190,7 +190,7 @@ def test_a_body_that_stops_coming_ends_its_request(hasty: Server) -> None:
     assert hasty.left.wait(DEADLINE_S)
 
 
-def test_an_answer_that_nobody_reads_is_not_kept(hasty: Server) -> None:
+def test_an_unread_answer_is_not_kept(hasty: Server) -> None:
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(DEADLINE_S)

@@ -1,4 +1,4 @@
-"""The documentation site as a folder of files: types, revalidation, the policy of its scripts, and no way out of it."""
+"""The documentation site as a folder: types, revalidation, the policy of its scripts, and no escape from it."""
 
 from __future__ import annotations
 

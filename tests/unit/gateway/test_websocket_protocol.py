@@ -151,7 +151,7 @@ def test_a_client_that_never_reads_is_let_go_and_holds_little(server: Server) ->
         HEAD.replace(b"/echo", b"/" + b"a" * 10_000),
         HEAD.replace(b"Version: 13", b"Version: 12"),
     ],
-    ids=["no key", "an endless address", "a version that nobody speaks"],
+    ids=["no key", "an endless address", "an unknown version"],
 )
 def test_a_handshake_that_is_none_is_refused_and_closed(server: Server, head: bytes) -> None:
     with server.connect() as connection:

@@ -167,7 +167,7 @@ def test_what_installers_put_there_is_not_reported(tmp_path: Path) -> None:
     changes = Changes(str(tmp_path))
     for name in (".packages/lib/one.py", "node_modules/two/index.js", "site/node_modules/three.js"):
         (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text("somebody else's")
+        (tmp_path / name).write_text("another program's")
     (tmp_path / "site" / ".packages").mkdir()
     (tmp_path / "site" / ".packages" / "own.py").write_text("own")
     (tmp_path / "site" / "node_modules.txt").write_text("own")
@@ -253,7 +253,7 @@ def test_a_small_workspace_is_seen_whole_though_others_have_the_processor(tmp_pa
 
 
 class Busy(set[str]):
-    """Names to ignore: whoever looks for the first works for longer than a scan may take."""
+    """Names to ignore: a search for the first takes longer than a scan may take."""
 
     asked = 0
 

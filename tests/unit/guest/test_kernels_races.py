@@ -174,9 +174,9 @@ pid = os.fork()
 if pid == 0:
     os.read(goes_on[0], 1)
     os._exit(0)
-nobody = lambda *_: None
+ignore = lambda *_: None
 kernel = KernelProcess(
-    agent, pid, KernelSocket(loop, ours), since=None, deadline_s=60.0, on_frame=nobody, on_broken=nobody, on_exit=nobody
+    agent, pid, KernelSocket(loop, ours), since=None, deadline_s=60.0, on_frame=ignore, on_broken=ignore, on_exit=ignore
 )
 before = kernel.has_ended()
 os.write(goes_on[1], b"x")

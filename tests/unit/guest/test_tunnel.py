@@ -174,7 +174,7 @@ def test_a_program_inside_reaches_the_gateway_that_listens(here: AgentWorkspace)
 
 def test_without_a_gateway_a_connection_inside_is_closed(here: AgentWorkspace) -> None:
     async def listen(link: AgentClient) -> int:
-        return await link.listen_port(0, "nobody")
+        return await link.listen_port(0, "unused")
 
     port = here.do(listen)
 

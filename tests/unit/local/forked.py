@@ -17,7 +17,7 @@ from warren.guest.system import forking
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 DEADLINE_S = 90
 
 

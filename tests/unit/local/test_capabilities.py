@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from unit.local.forked import NOBODY, enter_namespaces, errno_of, needs_root, run_in_child
+from unit.local.forked import UNPRIVILEGED, enter_namespaces, errno_of, needs_root, run_in_child
 from warren.engines.local.linux import capabilities, namespaces, syscalls
 
 
@@ -46,4 +46,4 @@ def test_what_needs_one_is_refused_afterwards() -> None:
 
 @needs_root
 def test_without_the_right_to_empty_the_bounding_set_it_raises() -> None:
-    assert run_in_child(lambda: errno_of(capabilities.drop_all), uid=NOBODY) == errno.EPERM
+    assert run_in_child(lambda: errno_of(capabilities.drop_all), uid=UNPRIVILEGED) == errno.EPERM

@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 
-from unit.local.forked import NOBODY, enter_namespaces, errno_of, needs_root, run_in_child
+from unit.local.forked import UNPRIVILEGED, enter_namespaces, errno_of, needs_root, run_in_child
 from warren.engines.local.linux import namespaces, syscalls
 
 
@@ -54,7 +54,7 @@ def test_an_ordinary_user_cannot_map_the_id_of_another() -> None:
         syscalls.unshare(namespaces.CLONE_NEWUSER)
         return errno_of(namespaces.write_id_maps, os.getpid(), 0, 0)
 
-    assert run_in_child(attempt, uid=NOBODY) == errno.EPERM
+    assert run_in_child(attempt, uid=UNPRIVILEGED) == errno.EPERM
 
 
 def test_the_loopback_answers_once_it_is_up() -> None:

@@ -8,7 +8,7 @@ import secrets
 
 import pytest
 
-from unit.local.forked import NOBODY, needs_root, run_in_child
+from unit.local.forked import UNPRIVILEGED, needs_root, run_in_child
 from warren.domain.errors import InvalidRequest
 from warren.engines.local.linux import cgroup_hierarchies, landlock
 from warren.engines.local.linux.cgroup_hierarchies import Search
@@ -76,7 +76,7 @@ def test_a_controller_that_does_not_hold_where_groups_are_made_is_missing_and_dr
 
 @needs_root
 def test_an_ordinary_user_has_namespaces_and_filters_but_no_uids_of_others() -> None:
-    layers = {layer["name"]: layer for layer in run_in_child(_as_dicts, uid=NOBODY)}
+    layers = {layer["name"]: layer for layer in run_in_child(_as_dicts, uid=UNPRIVILEGED)}
     if not layers["user"]["holds"]:
         pytest.skip(f"this host gives users no namespaces: {layers['user']['detail']}")
     held = {name for name, layer in layers.items() if layer["holds"]}
@@ -88,7 +88,7 @@ def test_an_ordinary_user_has_namespaces_and_filters_but_no_uids_of_others() -> 
 
 @needs_root
 def test_a_limit_that_an_ordinary_user_cannot_set_comes_with_the_command_that_delegates_it() -> None:
-    layers = {layer["name"]: layer for layer in run_in_child(_as_dicts, uid=NOBODY)}
+    layers = {layer["name"]: layer for layer in run_in_child(_as_dicts, uid=UNPRIVILEGED)}
     if layers["memory"]["holds"]:
         pytest.skip("this host delegates control groups to all users")
 

@@ -70,7 +70,7 @@ def test_a_refusal_is_an_error_that_names_the_call() -> None:
     play(act)
 
 
-def test_events_reach_those_who_listen_for_their_page_and_nobody_else() -> None:
+def test_events_reach_only_listeners_of_their_page() -> None:
     async def act(connection: cdp.Connection, _commands: int, answers: int) -> None:
         heard: list[Any] = []
         connection.on("Page.e", lambda params: heard.append(("mine", params)), "me")

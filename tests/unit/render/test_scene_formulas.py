@@ -16,7 +16,7 @@ from warren.render.scene.scene import Box, Colour, Formula, Shape, TextBox
 
 
 def katex(x: float, y: float, width: float, *painted: Element, tex: str = "") -> Element:
-    """A formula as KaTeX leaves it: MathML that nobody sees, and what is painted."""
+    """A formula as KaTeX leaves it: hidden MathML, and what is painted."""
     note = Element("annotation", (0, 0, 0, 0), [Element("#text", (0, 0, 0, 0), words=tex, is_shown=False)])
     note.is_shown = False
     math = Element("math", (x, y, width, 24), [text(x, y, "twice"), note], {"display": "math"})

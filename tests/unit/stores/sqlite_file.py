@@ -26,7 +26,7 @@ async def open_store(
 
 
 def tamper(folder: Path, *statements: str) -> None:
-    """Change the file as somebody who can write to it would, past the triggers."""
+    """Change the file as a program that can write to it would, past the triggers."""
     with contextlib.closing(sqlite3.connect(folder / "warren.db", isolation_level=None)) as connection:
         triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:

@@ -57,7 +57,7 @@ TAMPERINGS = {
 
 
 @pytest.mark.parametrize("name", TAMPERINGS)
-def test_whoever_else_cuts_is_found_out(tmp_path: Path, name: str) -> None:
+def test_a_cut_by_another_program_is_detected(tmp_path: Path, name: str) -> None:
     statements, words = TAMPERINGS[name]
 
     async def check() -> None:
@@ -84,7 +84,7 @@ def test_a_start_that_is_not_ours_is_not_moved_on(tmp_path: Path) -> None:
     anyio.run(check)
 
 
-def test_what_is_cut_off_while_somebody_verifies_is_not_missed(tmp_path: Path) -> None:
+def test_rows_cut_off_during_a_verification_are_not_missed(tmp_path: Path) -> None:
     async def check() -> None:
         async with open_store(tmp_path) as store:
             await fill(store)

@@ -232,7 +232,7 @@ def test_what_an_earlier_version_recorded_is_counted_too(tmp_path: Path) -> None
         async with open_store(tmp_path, own_bytes=9_600) as store:
             kept = await store.get(sandbox.id)
             assert kept is not None
-            assert kept.egress == Egress(), "what was made before there was a way out has none"
+            assert kept.egress == Egress(), "a sandbox older than egress has none"
             assert 9_500 < await store.recorded(sandbox.owner) < 9_600
             await store.record(make_execution(sandbox, result=make_result(), finished_at=3.0))
             assert await store.execution("exe_0") is None, "it was the oldest that had ended"
