@@ -17,6 +17,7 @@ import pytest
 from e2e import forked
 from e2e.person import Person
 from e2e.serving import DEADLINE_S, PROGRAM, RunningService, create, wait_until
+from warren.engines import procfs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -277,6 +278,24 @@ def test_a_command_that_was_killed_is_in_nobodys_way(embedded: Desk) -> None:
     status = json.loads(embedded.run("status", "--json").stdout)
     assert not status["running"]
     assert [each["id"] for each in embedded.listed()] == [sandbox]
+
+
+def test_ps_opens_no_engine_unless_a_sandbox_has_died(serve: Callable[..., RunningService], tmp_path: Path) -> None:
+    desk = Desk(serve("local"), tmp_path)
+    # Settings that the quick form does not know would have the whole command line read them.
+    del desk.env["WARREN_POOL_SIZE"]
+    dead, stopped, running = (desk.get("sandbox", "create", "--quiet").strip() for _ in range(3))
+    desk.get("sandbox", "stop", stopped)
+    desk.get("stop-engine")
+    keeper = desk.service.folder / "local" / "keeper.sock"
+
+    assert [line.split()[1] for line in desk.get("ps").splitlines()[1:]] == ["running", "stopped", "running"]
+    assert not keeper.exists()
+    record = json.loads((desk.service.folder / "local" / "sandboxes" / dead / "record.json").read_text())
+    os.kill(record["pid"], signal.SIGKILL)
+    wait_until(lambda: procfs.read(record["pid"]) is None)
+    assert desk.get("ps", "--quiet").split() == [running, stopped, dead]
+    assert [line.split()[1] for line in desk.get("ps").splitlines()[1:]] == ["running", "stopped", "stopped:"]
 
 
 def test_a_terminal_is_left_and_found_again(served: Desk) -> None:

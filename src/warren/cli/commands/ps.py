@@ -56,7 +56,10 @@ def ps(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> int:
-    """List the sandboxes, newest first."""
+    """List the sandboxes, newest first.
+
+    Where no service runs, a sandbox that has died meanwhile is stopped or removed first.
+    """
     from warren.cli.service.connection import Target, run_with_client
 
     target = Target(url, data_dir)
