@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from warren.cli.options import option
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -19,20 +21,15 @@ _MODES = ("none", "packages", "rules", "open")
 
 EgressMode = Annotated[
     str | None,
-    typer.Option(
-        "--egress",
-        metavar="MODE",
-        show_default=False,
-        help="What it may reach: none, packages (the package indexes) or open (all that is public).",
-    ),
+    option("MODE", "What it may reach: none, packages (the package indexes) or open (all that is public).", "--egress"),
 ]
 Allow = Annotated[
     list[str] | None,
-    typer.Option(
-        "--allow",
-        metavar="HOST[:PORTS]",
-        help="A name, a glob, an address or a network that it may reach besides, on ports 80 and 443 unless given; "
+    option(
+        "HOST[:PORTS]",
+        "A name, a glob, an address or a network that it may reach besides, on ports 80 and 443 unless given; "
         "repeatable.",
+        "--allow",
     ),
 ]
 

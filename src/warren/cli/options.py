@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli.service.candidates import list_images, list_sandboxes
-from warren.cli.units import parse_cpus, parse_pair, parse_size, render_size
+from warren.cli.units import parse_cpus, parse_duration, parse_pair, parse_size, render_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +24,21 @@ def choose_from(*words: str) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
+def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
+    """Declare an option that takes a value; `text` is its help."""
+    return typer.Option(*names, metavar=metavar, help=text, **more)
+
+
+def duration(text: str, *names: str) -> Any:
+    """Declare an option that takes a duration, such as 30s."""
+    return option("TIME", text, *names, parser=parse_duration)
+
+
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """Declare an argument."""
+    return typer.Argument(metavar=metavar, help=text, **more)
+
+
 def use_default_url(url: str | None) -> str | None:
     """Take the service that WARREN_URL names where none is."""
     from warren.sdk.environment import default_url
@@ -33,76 +48,46 @@ def use_default_url(url: str | None) -> str | None:
 
 ImageName = Annotated[
     str | None,
-    typer.Option(
-        "--image",
-        "-i",
-        metavar="NAME",
-        show_default=False,
-        autocompletion=list_images,
-        help="What sandboxes are made from; data unless set.",
-    ),
+    option("NAME", "What sandboxes are made from; data unless set.", "--image", "-i", autocompletion=list_images),
 ]
-Memory = Annotated[
-    int | None, typer.Option(parser=parse_size, metavar="SIZE", help="Memory it may use, such as 2G; 512M unless set.")
-]
-Cpus = Annotated[
-    float | None,
-    typer.Option(parser=parse_cpus, metavar="N", help="Processors it may use, such as 0.5 or 2; 1 unless set."),
-]
-Disk = Annotated[
-    int | None, typer.Option(parser=parse_size, metavar="SIZE", help="Size of its workspace; 2G unless set.")
-]
+Memory = Annotated[int | None, option("SIZE", "Memory it may use, such as 2G; 512M unless set.", parser=parse_size)]
+Cpus = Annotated[float | None, option("N", "Processors it may use, such as 0.5 or 2; 1 unless set.", parser=parse_cpus)]
+Disk = Annotated[int | None, option("SIZE", "Size of its workspace; 2G unless set.", parser=parse_size)]
 Gpus = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "all|N|NAMES",
+        "GPUs it has: all, auto (all if there are any), a number, or names with commas, such as nvidia.com/gpu=0.",
         "--gpus",
-        metavar="all|N|NAMES",
-        show_default=False,
-        help="GPUs it has: all, auto (all if there are any), a number, or names with commas, such as nvidia.com/gpu=0.",
     ),
 ]
-Env = Annotated[
-    list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Set a variable of its environment.")
-]
+Env = Annotated[list[str] | None, option("NAME=VALUE", "Set a variable of its environment.", "--env", "-e")]
 EngineName = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "NAME",
+        "What makes the sandbox: local, or bare, which isolates nothing.",
         "--engine",
-        metavar="NAME",
-        show_default=False,
         autocompletion=choose_from("local", "bare"),
-        help="What makes the sandbox: local, or bare, which isolates nothing.",
     ),
 ]
 AllowBare = Annotated[bool, typer.Option("--allow-bare", help="Let the bare engine run code with no isolation at all.")]
 Url = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "URL",
+        "The service to use, with the key in WARREN_API_KEY; WARREN_URL, else the service of this machine, "
+        "else an engine in this command.",
         "--url",
         callback=use_default_url,
-        metavar="URL",
-        show_default=False,
-        help="The service to use, with the key in WARREN_API_KEY; WARREN_URL, else the service of this machine, "
-        "else an engine in this command.",
     ),
 ]
+DataDir = Annotated[str | None, option("DIR", "The service's data folder; as in the settings.", "--data-dir")]
 SandboxId = Annotated[
-    str,
-    typer.Argument(
-        metavar="SANDBOX",
-        show_default=False,
-        autocompletion=list_sandboxes,
-        help="Its id, or as much of it as is needed to tell it.",
-    ),
+    str, argument("SANDBOX", "Its id, or as much of it as is needed to tell it.", autocompletion=list_sandboxes)
 ]
 SandboxIds = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="SANDBOX...",
-        show_default=False,
-        autocompletion=list_sandboxes,
-        help="Their ids, or as much as is needed to tell them.",
-    ),
+    list[str], argument("SANDBOX...", "Their ids, or as much as is needed to tell them.", autocompletion=list_sandboxes)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

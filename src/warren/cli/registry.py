@@ -102,11 +102,6 @@ def _build(name: str, command: Command) -> Any:
             each.cls = Helpful
         group.add_typer(found, name=name, short_help=command.help)
     else:
-        group.command(
-            name,
-            cls=Helpful,
-            short_help=command.help,
-            epilog=getattr(module, command.examples),
-        )(found)
+        group.command(name, cls=Helpful, short_help=command.help, epilog=getattr(module, command.examples))(found)
     built: Any = typer.main.get_command(group)
     return built.commands[name]

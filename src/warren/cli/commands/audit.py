@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import AsJson, choose_from
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, DataDir, choose_from, option
 from warren.cli.terminal.tables import print_json
 from warren.cli.units import parse_time
 
@@ -57,12 +56,7 @@ def verify(
     *,
     known: Annotated[
         list[Any] | None,
-        typer.Option(
-            parser=_parse_head,
-            metavar="SEQ:HASH",
-            show_default=False,
-            help="A head that was printed earlier; it must still be in the record.",
-        ),
+        option("SEQ:HASH", "A head that was printed earlier; it must still be in the record.", parser=_parse_head),
     ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
@@ -94,23 +88,13 @@ def export(
     *,
     since: Annotated[
         float | None,
-        typer.Option(
-            parser=parse_time,
-            metavar="TIME",
-            show_default=False,
-            help="From then on: 2026-11-01, 2026-11-01T12:30, or so long ago, such as 7d.",
-        ),
+        option("TIME", "From then on: 2026-11-01, 2026-11-01T12:30, or so long ago, such as 7d.", parser=parse_time),
     ] = None,
-    until: Annotated[
-        float | None, typer.Option(parser=parse_time, metavar="TIME", show_default=False, help="Only before then.")
-    ] = None,
+    until: Annotated[float | None, option("TIME", "Only before then.", parser=parse_time)] = None,
     form: Annotated[
         str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            autocompletion=choose_from("jsonl", "csv"),
-            help="jsonl, a line of JSON a row, or csv.",
+        option(
+            "FORMAT", "jsonl, a line of JSON a row, or csv.", "--format", autocompletion=choose_from("jsonl", "csv")
         ),
     ] = "jsonl",
     data_dir: DataDir = None,

@@ -8,9 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from warren.cli.options import AllowBare, AsJson, Choice, EngineName, ImageName
+from warren.cli.options import AllowBare, AsJson, Choice, EngineName, ImageName, option
 from warren.cli.terminal.tables import print_json, print_table
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ class Measure:
 def bench(
     *,
     image: ImageName = None,
-    rounds: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="How often to time each thing.")] = 20,
+    rounds: Annotated[int, option("N", "How often to time each thing.", min=1, max=10_000)] = 20,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
     as_json: AsJson = False,

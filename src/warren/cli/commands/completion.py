@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from warren.cli.options import choose_from
+from warren.cli.options import argument, choose_from
 
 EXAMPLES = """\b
 Examples:
@@ -19,12 +19,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def completion(
-    shell: Annotated[
-        str,
-        typer.Argument(
-            metavar="SHELL", show_default=False, autocompletion=choose_from(*SHELLS), help="bash, zsh or fish."
-        ),
-    ],
+    shell: Annotated[str, argument("SHELL", "bash, zsh or fish.", autocompletion=choose_from(*SHELLS))],
 ) -> None:
     """Print a script that makes a shell complete commands, options, images and the ids of sandboxes."""
     from typer._completion_shared import get_completion_script

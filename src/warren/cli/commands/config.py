@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import AsJson
+from warren.cli.options import AsJson, argument, option
 from warren.cli.terminal.tables import print_json, print_table
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def show(
     epilog="\b\nExamples:\n  warren config get data_dir\n  warren config get pool",
 )
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As in warren.toml: serve.port, or serve for the table.")],
+    name: Annotated[str, argument("NAME", "As in warren.toml: serve.port, or serve for the table.")],
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with where it came from.")] = False,
 ) -> None:
@@ -108,17 +108,12 @@ def check(*, as_json: AsJson = False) -> int:
     epilog="\b\nExamples:\n  warren config import .env\n  warren config import docker-compose.yml -o warren.toml",
 )
 def import_config(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="An .env, a compose file, or a chart's values.")],
+    file: Annotated[str, argument("FILE", "An .env, a compose file, or a chart's values.")],
     *,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the settings there, and not here.")
-    ] = None,
+    output: Annotated[str | None, option("FILE", "Write the settings there, and not here.", "--output", "-o")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace that file if it is there.")] = False,
     original: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="NAME", help="Whose it is, where that cannot be told: otari, onyx, chatui, onit."
-        ),
+        str | None, option("NAME", "Whose it is, where that cannot be told: otari, onyx, chatui, onit.", "--from")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
 ) -> None:

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warren.cli.egress_args import Allow, build_egress, parse_target, render_egress, render_target
-from warren.cli.options import AsJson, SandboxId, Url
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, DataDir, SandboxId, Url, argument, duration, option
 from warren.cli.terminal.tables import as_plain, print_json, print_table
-from warren.cli.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,18 +16,10 @@ if TYPE_CHECKING:
     from warren import AsyncClient, AsyncSandbox
     from warren.cli.terminal.signals import Signals
 
-app = typer.Typer(
-    help="Show and change what a sandbox may reach.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = typer.Typer(help="Show and change what a sandbox may reach.", no_args_is_help=True, rich_markup_mode=None)
 
 
-@app.command(
-    "show",
-    short_help="Show what a sandbox may reach.",
-    epilog="\b\nExample:\n  warren egress show 3fa9",
-)
+@app.command("show", short_help="Show what a sandbox may reach.", epilog="\b\nExample:\n  warren egress show 3fa9")
 def show(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
     """Show what a sandbox may reach, and what it was granted for a while."""
 
@@ -58,9 +48,7 @@ def show(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = None, as_js
 )
 def change(
     sandbox: SandboxId,
-    mode: Annotated[
-        str, typer.Argument(metavar="MODE", show_default=False, help="none, packages, rules (see --allow) or open.")
-    ],
+    mode: Annotated[str, argument("MODE", "none, packages, rules (see --allow) or open.")],
     *,
     allow: Allow = None,
     url: Url = None,
@@ -89,20 +77,12 @@ def change(
 def grant(
     sandbox: SandboxId,
     target: Annotated[
-        str,
-        typer.Argument(
-            metavar="HOST[:PORTS]",
-            show_default=False,
-            help="A name, a glob, an address or a network; ports 80 and 443 unless given.",
-        ),
+        str, argument("HOST[:PORTS]", "A name, a glob, an address or a network; ports 80 and 443 unless given.")
     ],
     *,
-    duration: Annotated[
-        float, typer.Option("--for", parser=parse_duration, metavar="TIME", help="For how long, such as 10m.")
-    ] = "1h",  # type: ignore[assignment]  # typer parses what stands here as it does what is typed
+    duration: Annotated[float, duration("For how long, such as 10m.", "--for")] = "1h",  # type: ignore[assignment]  # typer parses what stands here as it does what is typed
     method: Annotated[
-        list[str] | None,
-        typer.Option("--method", metavar="METHOD", help="Only with this method, of plain HTTP; repeatable."),
+        list[str] | None, option("METHOD", "Only with this method, of plain HTTP; repeatable.", "--method")
     ] = None,
     url: Url = None,
     data_dir: DataDir = None,
@@ -131,9 +111,7 @@ def grant(
 )
 def revoke(
     sandbox: SandboxId,
-    grant_id: Annotated[
-        str, typer.Argument(metavar="GRANT", show_default=False, help="Its id, as `warren egress show` has it.")
-    ],
+    grant_id: Annotated[str, argument("GRANT", "Its id, as `warren egress show` has it.")],
     *,
     url: Url = None,
     data_dir: DataDir = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import AsJson
+from warren.cli.options import AsJson, argument
 from warren.cli.service import candidates
 from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_size
@@ -22,10 +22,7 @@ app = typer.Typer(
 )
 
 Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", autocompletion=candidates.list_images, help="The image's name, as `warren image list` shows it."
-    ),
+    str, argument("NAME", "The image's name, as `warren image list` shows it.", autocompletion=candidates.list_images)
 ]
 
 

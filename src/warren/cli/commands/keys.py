@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import AsJson, choose_from
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, DataDir, argument, choose_from, duration, option
 from warren.cli.terminal.tables import print_json, print_table
-from warren.cli.units import parse_duration, render_time
+from warren.cli.units import render_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,28 +40,20 @@ def _parse_scope(text: str) -> Scope:
     "  warren keys create dashboard --tenant acme --subject ann --scope read --json",
 )
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it; no two in force have one name.")],
+    name: Annotated[str, argument("NAME", "What to call it; no two in force have one name.")],
     *,
-    tenant: Annotated[str, typer.Option(metavar="NAME", help="Who shares nothing with other tenants.")] = "default",
-    subject: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", show_default=False, help="Whose sandboxes it sees; the key's name unless set."),
-    ] = None,
+    tenant: Annotated[str, option("NAME", "Who shares nothing with other tenants.")] = "default",
+    subject: Annotated[str | None, option("NAME", "Whose sandboxes it sees; the key's name unless set.")] = None,
     scope: Annotated[
         Any,
-        typer.Option(
+        option(
+            "SCOPE",
+            "What it allows: read, run, or admin.",
             parser=_parse_scope,
-            metavar="SCOPE",
             autocompletion=choose_from("read", "run", "admin"),
-            help="What it allows: read, run, or admin.",
         ),
     ] = "run",
-    expires: Annotated[
-        float | None,
-        typer.Option(
-            parser=parse_duration, metavar="TIME", show_default=False, help="End it after so long, such as 30d."
-        ),
-    ] = None,
+    expires: Annotated[float | None, duration("End it after so long, such as 30d.")] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -112,7 +103,7 @@ def list_keys(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     epilog="\b\nExamples:\n  warren keys revoke laptop\n  warren keys revoke key_0f1e2d3c4b5a69788796a5b4",
 )
 def revoke(
-    id_or_name: Annotated[str, typer.Argument(metavar="ID_OR_NAME", help="Which, as `warren keys list` shows it.")],
+    id_or_name: Annotated[str, argument("ID_OR_NAME", "Which, as `warren keys list` shows it.")],
     *,
     data_dir: DataDir = None,
     as_json: AsJson = False,

@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from warren.cli.options import Url
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import DataDir, Url, option
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,20 +26,10 @@ _PREFIX = "stdio-"
 def mcp(
     *,
     session: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            show_default=False,
-            help="Use the sandbox of this name, and keep it; otherwise a new one, gone at the end.",
-        ),
+        str | None, option("NAME", "Use the sandbox of this name, and keep it; otherwise a new one, gone at the end.")
     ] = None,
     url: Url = None,
-    api_key: Annotated[
-        str | None,
-        typer.Option(
-            "--api-key", metavar="KEY", show_default=False, help="The key for --url; WARREN_API_KEY unless set."
-        ),
-    ] = None,
+    api_key: Annotated[str | None, option("KEY", "The key for --url; WARREN_API_KEY unless set.", "--api-key")] = None,
     data_dir: DataDir = None,
 ) -> int:
     """Serve MCP over standard input and output, for one client, until it leaves.

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, Url, choose_from
+from warren.cli.options import AsJson, DataDir, Url, choose_from, option
 from warren.cli.quick.ps import LIMIT, print_sandboxes
-from warren.cli.service.offline_store import DataDir
 from warren.cli.terminal.tables import as_plain, print_json
 from warren.cli.units import parse_pair
 
@@ -30,19 +29,15 @@ def ps(
     *,
     status: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="STATUS",
-            show_default=False,
+        option(
+            "STATUS",
+            "Only these, such as running or stopped; repeatable.",
             autocompletion=choose_from("running", "stopped", "creating", "starting", "stopping", "destroying"),
-            help="Only these, such as running or stopped; repeatable.",
         ),
     ] = None,
-    image: Annotated[
-        str | None, typer.Option("--image", "-i", metavar="NAME", show_default=False, help="Only of this image.")
-    ] = None,
+    image: Annotated[str | None, option("NAME", "Only of this image.", "--image", "-i")] = None,
     label: Annotated[
-        list[str] | None,
-        typer.Option("--label", "-l", metavar="NAME=VALUE", help="Only with this label; repeatable."),
+        list[str] | None, option("NAME=VALUE", "Only with this label; repeatable.", "--label", "-l")
     ] = None,
     everybody: Annotated[
         bool,
@@ -50,7 +45,7 @@ def ps(
             "--everybody", "-a", help="Other people's too, with a key of the scope admin; without --url they are shown."
         ),
     ] = False,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many at most, newest first.")] = LIMIT,
+    limit: Annotated[int, option("N", "How many at most, newest first.", min=1)] = LIMIT,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print ids only.")] = False,
     url: Url = None,
     data_dir: DataDir = None,

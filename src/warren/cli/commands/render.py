@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, Url
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, DataDir, Url, argument, option
 from warren.cli.terminal.tables import as_plain, harmless, print_json
 from warren.domain.errors import RenderFailed
 
@@ -41,23 +40,15 @@ _PHASES = {"load": "loading the page", "slides": "taking slides", "write": "writ
 
 
 def render(
-    page: Annotated[str, typer.Argument(metavar="PAGE", help="The HTML; each element of the class slide is a slide.")],
+    page: Annotated[str, argument("PAGE", "The HTML; each element of the class slide is a slide.")],
     *,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", show_default=False, help="The .pptx, or a .zip of everything."),
-    ] = None,
-    assets: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", show_default=False, help="Files that the page finds under assets/."),
-    ] = None,
+    output: Annotated[str | None, option("FILE", "The .pptx, or a .zip of everything.", "--output", "-o")] = None,
+    assets: Annotated[str | None, option("DIR", "Files that the page finds under assets/.")] = None,
     editable: Annotated[
         bool | None,
         typer.Option("--editable/--pictures", show_default=False, help="Text and shapes, or a picture a slide."),
     ] = None,
-    previews: Annotated[
-        str | None, typer.Option(metavar="DIR", show_default=False, help="Save a picture of each slide here.")
-    ] = None,
+    previews: Annotated[str | None, option("DIR", "Save a picture of each slide here.")] = None,
     url: Url = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,

@@ -19,11 +19,14 @@ from warren.cli.options import (
     Gpus,
     ImageName,
     Memory,
+    argument,
     build_choice,
+    duration,
+    option,
     use_default_url,
 )
 from warren.cli.quick.arguments import SHELL_SUFFIXES
-from warren.cli.units import parse_copy, parse_duration
+from warren.cli.units import parse_copy
 
 EXAMPLES = """\b
 Examples:
@@ -41,53 +44,35 @@ Examples:
 def run(
     ctx: typer.Context,
     file: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="FILE",
-            show_default=False,
-            help="The program; - reads it from standard input. What ends in .sh runs in bash.",
-        ),
+        str | None, argument("FILE", "The program; - reads it from standard input. What ends in .sh runs in bash.")
     ] = None,
-    args: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS...]", show_default=False, help="The program's arguments.")
-    ] = None,
+    args: Annotated[list[str] | None, argument("[-- ARGS...]", "The program's arguments.")] = None,
     *,
-    code: Annotated[
-        str | None, typer.Option("--code", "-c", metavar="CODE", help="The program itself, instead of a file.")
-    ] = None,
+    code: Annotated[str | None, option("CODE", "The program itself, instead of a file.", "--code", "-c")] = None,
     image: ImageName = None,
     memory: Memory = None,
     cpus: Cpus = None,
     disk: Disk = None,
     gpus: Gpus = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            parser=parse_duration, metavar="TIME", help="End it after so long, such as 30s or 5m; never unless set."
-        ),
-    ] = None,
+    timeout: Annotated[float | None, duration("End it after so long, such as 30s or 5m; never unless set.")] = None,
     env: Env = None,
     egress: EgressMode = None,
     allow: Allow = None,
     files: Annotated[
-        list[str] | None,
-        typer.Option("--file", metavar="SRC[:DEST]", help="Copy a file or folder into the workspace first."),
+        list[str] | None, option("SRC[:DEST]", "Copy a file or folder into the workspace first.", "--file")
     ] = None,
-    output: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Copy the files it made or changed into this folder.")
-    ] = None,
+    output: Annotated[str | None, option("DIR", "Copy the files it made or changed into this folder.")] = None,
     shell: Annotated[bool, typer.Option("--shell", help="Run it in bash instead of Python.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, once it has ended.")] = False,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
     url: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "URL",
+            "Run it on this service, with the key in WARREN_API_KEY; WARREN_URL, else on this machine.",
             "--url",
             callback=use_default_url,
-            metavar="URL",
-            show_default=False,
-            help="Run it on this service, with the key in WARREN_API_KEY; WARREN_URL, else on this machine.",
         ),
     ] = None,
 ) -> int:

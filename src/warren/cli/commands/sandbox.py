@@ -8,10 +8,23 @@ import typer
 
 from warren.cli.commands import sandbox_cp, sandbox_exec, sandbox_install, sandbox_logs
 from warren.cli.egress_args import Allow, EgressMode, build_egress
-from warren.cli.options import AsJson, Cpus, Disk, Env, Gpus, ImageName, Memory, SandboxIds, Url, build_choice
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import (
+    AsJson,
+    Cpus,
+    DataDir,
+    Disk,
+    Env,
+    Gpus,
+    ImageName,
+    Memory,
+    SandboxIds,
+    Url,
+    build_choice,
+    duration,
+    option,
+)
 from warren.cli.terminal.tables import as_plain, print_json
-from warren.cli.units import parse_duration, parse_pair
+from warren.cli.units import parse_pair
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,24 +60,11 @@ def create(
     env: Env = None,
     egress: EgressMode = None,
     allow: Allow = None,
-    label: Annotated[
-        list[str] | None, typer.Option("--label", "-l", metavar="NAME=VALUE", help="Label it; repeatable.")
-    ] = None,
-    session: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", show_default=False, help="The sandbox of this key, if there is one already."),
-    ] = None,
+    label: Annotated[list[str] | None, option("NAME=VALUE", "Label it; repeatable.", "--label", "-l")] = None,
+    session: Annotated[str | None, option("KEY", "The sandbox of this key, if there is one already.")] = None,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Its workspace is gone when it stops.")] = False,
-    idle_timeout: Annotated[
-        float | None,
-        typer.Option(
-            parser=parse_duration, metavar="TIME", show_default=False, help="Stop it after so long without use."
-        ),
-    ] = None,
-    lifetime: Annotated[
-        float | None,
-        typer.Option(parser=parse_duration, metavar="TIME", show_default=False, help="Destroy it after so long."),
-    ] = None,
+    idle_timeout: Annotated[float | None, duration("Stop it after so long without use.")] = None,
+    lifetime: Annotated[float | None, duration("Destroy it after so long.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print its id only.")] = False,
     url: Url = None,
     data_dir: DataDir = None,
@@ -117,11 +117,7 @@ def stop(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as
     return _for_each(sandboxes, "stopped", lambda each: each.stop(), Target(url, data_dir), as_json=as_json)
 
 
-@app.command(
-    "start",
-    short_help="Start stopped sandboxes.",
-    epilog="\b\nExample:\n  warren sandbox start 3fa9",
-)
+@app.command("start", short_help="Start stopped sandboxes.", epilog="\b\nExample:\n  warren sandbox start 3fa9")
 def start(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
     """Start stopped sandboxes; running something in one starts it too."""
     from warren.cli.service.connection import Target

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, Url
+from warren.cli.options import AsJson, DataDir, Url, argument
 from warren.cli.service.candidates import list_places
-from warren.cli.service.offline_store import DataDir
 from warren.cli.terminal.tables import print_json
 from warren.cli.units import render_size, shorten_id
 from warren.domain.errors import NotFound
@@ -60,22 +59,10 @@ class _Copied:
 
 def copy(
     source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            show_default=False,
-            autocompletion=list_places,
-            help="A path here, or SANDBOX:PATH; - is standard input.",
-        ),
+        str, argument("SOURCE", "A path here, or SANDBOX:PATH; - is standard input.", autocompletion=list_places)
     ],
     target: Annotated[
-        str,
-        typer.Argument(
-            metavar="TARGET",
-            show_default=False,
-            autocompletion=list_places,
-            help="SANDBOX:PATH, or a path here; - is standard output.",
-        ),
+        str, argument("TARGET", "SANDBOX:PATH, or a path here; - is standard output.", autocompletion=list_places)
     ],
     *,
     url: Url = None,

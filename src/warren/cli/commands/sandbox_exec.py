@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import Env, SandboxId, Url
-from warren.cli.service.offline_store import DataDir
-from warren.cli.units import parse_duration, parse_pair
+from warren.cli.options import DataDir, Env, SandboxId, Url, argument, duration, option
+from warren.cli.units import parse_pair
 
 if TYPE_CHECKING:
     from warren import AsyncClient
@@ -29,32 +28,16 @@ Examples:
 
 def run(
     sandbox: SandboxId,
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]", show_default=False, help="A program and its arguments."),
-    ] = None,
+    command: Annotated[list[str] | None, argument("[-- COMMAND...]", "A program and its arguments.")] = None,
     *,
-    code: Annotated[
-        str | None,
-        typer.Option("--code", "-c", metavar="CODE", help="Python, in a kernel that keeps its variables."),
-    ] = None,
+    code: Annotated[str | None, option("CODE", "Python, in a kernel that keeps its variables.", "--code", "-c")] = None,
     shell: Annotated[bool, typer.Option("--shell", help="The code is bash.")] = False,
-    kernel: Annotated[str, typer.Option(metavar="NAME", help="The kernel that Python runs in.")] = "main",
+    kernel: Annotated[str, option("NAME", "The kernel that Python runs in.")] = "main",
     fresh: Annotated[bool, typer.Option("--fresh", help="Run Python in a process of its own instead.")] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            parser=parse_duration, metavar="TIME", show_default=False, help="End it after so long, such as 30s or 5m."
-        ),
-    ] = None,
+    timeout: Annotated[float | None, duration("End it after so long, such as 30s or 5m.")] = None,
     env: Env = None,
-    cwd: Annotated[
-        str | None, typer.Option(metavar="DIR", show_default=False, help="The folder to run it in, in the workspace.")
-    ] = None,
-    figures: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", show_default=False, help="Save the images that Python shows into this folder."),
-    ] = None,
+    cwd: Annotated[str | None, option("DIR", "The folder to run it in, in the workspace.")] = None,
+    figures: Annotated[str | None, option("DIR", "Save the images that Python shows into this folder.")] = None,
     no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Leave standard input to others.")] = False,
     background: Annotated[
         bool,

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, SandboxId, Url
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, DataDir, SandboxId, Url, argument, duration
 from warren.cli.terminal.tables import as_plain, print_json
-from warren.cli.units import parse_duration
 
 if TYPE_CHECKING:
     from warren import AsyncClient
@@ -26,16 +24,11 @@ Examples:
 
 def install(
     sandbox: SandboxId,
-    packages: Annotated[
-        list[str], typer.Argument(metavar="PACKAGE...", show_default=False, help="Names, with versions if you like.")
-    ],
+    packages: Annotated[list[str], argument("PACKAGE...", "Names, with versions if you like.")],
     *,
     npm: Annotated[bool, typer.Option("--npm", help="Packages of npm, not of Python.")] = False,
     upgrade: Annotated[bool, typer.Option("--upgrade", "-U", help="Replace what is there by the newest.")] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option(parser=parse_duration, metavar="TIME", show_default=False, help="Give up after so long."),
-    ] = None,
+    timeout: Annotated[float | None, duration("Give up after so long.")] = None,
     url: Url = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,

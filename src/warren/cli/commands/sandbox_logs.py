@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, SandboxId, Url
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, DataDir, SandboxId, Url, argument
 from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_duration
 
@@ -31,12 +30,7 @@ _LISTED = 100
 def logs(
     sandbox: SandboxId,
     execution: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[EXECUTION]",
-            show_default=False,
-            help="The id of an execution, or its beginning; the newest unless given.",
-        ),
+        str | None, argument("[EXECUTION]", "The id of an execution, or its beginning; the newest unless given.")
     ] = None,
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the execution ends.")] = False,

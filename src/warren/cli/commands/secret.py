@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warren.cli.commands.egress import on_sandbox
-from warren.cli.options import AsJson, SandboxId, Url
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, DataDir, SandboxId, Url, argument, option
 from warren.cli.terminal.tables import as_plain, print_json, print_table
 
 if TYPE_CHECKING:
@@ -22,9 +21,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Name = Annotated[
-    str, typer.Argument(metavar="NAME", show_default=False, help="Its name, and that of the variable inside.")
-]
+Name = Annotated[str, argument("NAME", "Its name, and that of the variable inside.")]
 
 
 @app.command(
@@ -37,12 +34,7 @@ def add(
     sandbox: SandboxId,
     name: Name,
     *,
-    host: Annotated[
-        list[str],
-        typer.Option(
-            "--host", metavar="HOST", show_default=False, help="Where it may be sent, by exact name; repeatable."
-        ),
-    ],
+    host: Annotated[list[str], option("HOST", "Where it may be sent, by exact name; repeatable.", "--host")],
     url: Url = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AllowBare, AsJson, EngineName, ImageName
+from warren.cli.options import AllowBare, AsJson, EngineName, ImageName, option
 
 if TYPE_CHECKING:
     import socket
@@ -34,13 +34,9 @@ Examples:
 
 def serve(
     *,
-    host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on; 127.0.0.1 unless set.")
-    ] = None,
-    port: Annotated[int | None, typer.Option(metavar="N", help="Port to listen on; 8000 unless set.")] = None,
-    data_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where images, workspaces and records are kept.")
-    ] = None,
+    host: Annotated[str | None, option("ADDRESS", "Address to listen on; 127.0.0.1 unless set.")] = None,
+    port: Annotated[int | None, option("N", "Port to listen on; 8000 unless set.")] = None,
+    data_dir: Annotated[str | None, option("DIR", "Where images, workspaces and records are kept.")] = None,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Ask for no key; refused unless on loopback.")] = False,
     image: ImageName = None,
     engine: EngineName = None,
@@ -49,10 +45,7 @@ def serve(
         bool, typer.Option("--daemon", help="Return once it is ready; it goes on in the background, with a log file.")
     ] = False,
     log_file: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", show_default=False, help="Where a daemon logs; service.log of the data folder unless set."
-        ),
+        str | None, option("FILE", "Where a daemon logs; service.log of the data folder unless set.")
     ] = None,
     as_json: AsJson = False,
     detached: Annotated[bool, typer.Option("--detached", hidden=True, help="Be what --daemon starts.")] = False,

@@ -13,6 +13,7 @@ from warren.cli.options import (
     AllowBare,
     Choice,
     Cpus,
+    DataDir,
     Disk,
     EngineName,
     Env,
@@ -21,9 +22,9 @@ from warren.cli.options import (
     Memory,
     Url,
     build_choice,
+    option,
 )
 from warren.cli.service.candidates import list_sandboxes
-from warren.cli.service.offline_store import DataDir
 from warren.cli.units import render_size
 from warren.domain.errors import InvalidRequest
 
@@ -57,18 +58,11 @@ def shell(
     python: Annotated[bool, typer.Option("--python/--bash", help="An interactive Python, or bash.")] = False,
     sandbox: Annotated[
         str | None,
-        typer.Option(
-            "--sandbox",
-            "-s",
-            metavar="SANDBOX",
-            show_default=False,
-            autocompletion=list_sandboxes,
-            help="A sandbox that stays, instead of a fresh one.",
+        option(
+            "SANDBOX", "A sandbox that stays, instead of a fresh one.", "--sandbox", "-s", autocompletion=list_sandboxes
         ),
     ] = None,
-    terminal: Annotated[
-        str, typer.Option(metavar="NAME", help="Which of its terminals; one that is not there yet is opened.")
-    ] = "main",
+    terminal: Annotated[str, option("NAME", "Which of its terminals; one that is not there yet is opened.")] = "main",
     image: ImageName = None,
     memory: Memory = None,
     cpus: Cpus = None,

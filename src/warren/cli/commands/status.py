@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from warren.cli.errors import EXIT_FAILED, EXIT_NO_SERVICE, check_platform
-from warren.cli.options import AsJson, Url
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, DataDir, Url
 from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_age, render_size
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warren.cli.errors import EXIT_FAILED, EXIT_NO_SERVICE
-from warren.cli.options import AsJson
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, DataDir, duration
 from warren.cli.terminal.tables import print_json
-from warren.cli.units import parse_duration, render_duration
+from warren.cli.units import render_duration
 
 if TYPE_CHECKING:
     from warren.cli.service.data_lock import Holder
@@ -34,13 +33,7 @@ def stop(
     *,
     now: Annotated[bool, typer.Option("--now", help="End the requests that are under way too.")] = False,
     timeout: Annotated[
-        float | None,
-        typer.Option(
-            parser=parse_duration,
-            metavar="TIME",
-            show_default=False,
-            help="Wait so long for it to end; as long as requests may take, and a little, unless set.",
-        ),
+        float | None, duration("Wait so long for it to end; as long as requests may take, and a little, unless set.")
     ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli.errors import EXIT_INTERRUPTED
-from warren.cli.options import AsJson, Url
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, DataDir, Url, duration
 from warren.cli.terminal.tables import build_table, print_json
-from warren.cli.units import parse_duration, render_age, render_size, shorten_id
+from warren.cli.units import render_age, render_size, shorten_id
 
 if TYPE_CHECKING:
     from warren import AsyncClient, AsyncSandbox, Usage
@@ -45,9 +44,7 @@ class _Row:
 def top(
     *,
     once: Annotated[bool, typer.Option("--once", help="Print it once and leave; also what a pipe gets.")] = False,
-    interval: Annotated[
-        float, typer.Option(parser=parse_duration, metavar="TIME", help="How often to measure.")
-    ] = "2s",  # type: ignore[assignment]  # typer parses it
+    interval: Annotated[float, duration("How often to measure.")] = "2s",  # type: ignore[assignment]  # typer parses it
     everybody: Annotated[
         bool,
         typer.Option(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -14,13 +12,6 @@ if TYPE_CHECKING:
     from warren.core.audit.log import Audit
     from warren.domain.records import Caller
     from warren.stores.base import Store
-
-DataDir = Annotated[
-    str | None,
-    typer.Option(
-        "--data-dir", metavar="DIR", show_default=False, help="The service's data folder; as in the settings."
-    ),
-]
 
 
 @contextlib.asynccontextmanager
