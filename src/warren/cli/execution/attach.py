@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -17,9 +17,10 @@ from warren.cli.terminal.terminal import raw_mode, read_stdin, window_size
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from warren import AsyncClient, AsyncSandbox
+    from warren import AsyncClient, AsyncSandbox, AsyncTerminal
     from warren.cli.service.connection import Target
     from warren.cli.terminal.signals import Signals
+    from warren.core.agent.terminals import Terminal
 
 DETACH = b"\x1d"
 """Ctrl-], twice: the first is typed like any other key, for programs know it too."""
@@ -65,20 +66,7 @@ async def _join(place: AsyncSandbox, name: str, *, python: bool, stays: bool) ->
     return terminal.exit_code or 0
 
 
-class Joinable(Protocol):
-    """A terminal in a sandbox of this machine, or of a service."""
-
-    async def send(self, data: bytes, /) -> None:
-        """Type something."""
-
-    async def resize(self, cols: int, rows: int, /) -> None:
-        """Say how large the window is."""
-
-    async def receive(self) -> bytes:
-        """Return the next output; nothing at the end."""
-
-
-async def join(terminal: Joinable, *, can_detach: bool = False) -> bool:
+async def join(terminal: AsyncTerminal | Terminal, *, can_detach: bool = False) -> bool:
     """Copy keys in and output out until the program ends; False when the person left it running before."""
     has_ended = True
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import select
-import stat
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from warren.cli.execution import copying
-from warren.cli.quick.standard_streams import write_all
+from warren.cli.quick.standard_streams import write_in_steps
 from warren.cli.service.embedded import linked_sandbox, prepare, save_ticket
 from warren.cli.terminal import report
 from warren.cli.terminal.signals import run_with_signals
@@ -55,9 +51,7 @@ class Program:
 
 def perform(program: Program, choice: Choice, asked: Mapping[str, Any] | None = None) -> int:
     """Run it in a fresh sandbox and give the exit code for the shell; leave a ticket for what was `asked`."""
-    copying.check_sources(program.copies)
-    if program.output_dir is not None:
-        copying.check_target(program.output_dir)
+    copying.check(program.copies, program.output_dir)
     return anyio.run(run_with_signals, functools.partial(_perform, program, prepare(choice), asked))
 
 
@@ -76,12 +70,12 @@ async def _perform(program: Program, prepared: Prepared, asked: Mapping[str, Any
         result = await output.follow(agent.stream(request, stdin))
         signals.target = None
         if program.output_dir is not None:
-            room = copying.Room(prepared.limits.disk_bytes)
-            await copying.copy_out(agent, result, program.output_dir, room)
+            fetch = functools.partial(copying.fetch, agent, copying.Room(prepared.limits.disk_bytes))
+            await copying.copy_out(result, program.output_dir, fetch)
     if program.as_json:
         print(render_json(report.as_json(result)))
     else:
-        explain_end(result, output.printed)
+        report.print_end(result, output.printed, "--output")
     return report.exit_code(result)
 
 
@@ -121,18 +115,9 @@ class LiveOutput:
 
 
 async def write_patiently(fd: int, data: bytes) -> None:
-    """Write bytes to a descriptor of ours; while a pipe's reader does not read, signals are still heard."""
-    if not stat.S_ISFIFO(os.fstat(fd).st_mode) or not hasattr(select, "poll"):
-        write_all(fd, data)
-        return
-    poller = select.poll()
-    poller.register(fd, select.POLLOUT)
-    view = memoryview(data)
-    while view:
-        if not poller.poll(0):
-            await anyio.wait_writable(fd)
-        # A pipe that has room has room for so much: more could block.
-        view = view[os.write(fd, view[: select.PIPE_BUF]) :]
+    """Write bytes to a descriptor of ours; signals are still handled while the reader of a pipe does not read."""
+    for _ in write_in_steps(fd, data):
+        await anyio.wait_writable(fd)
 
 
 def finish_frame(header: Header, payload: bytes, exec_id: str, printed: int) -> int:
@@ -141,16 +126,5 @@ def finish_frame(header: Header, payload: bytes, exec_id: str, printed: int) -> 
         result = parse_result(header, payload, exec_id, Shown())
     except ProtocolError as exc:
         raise SandboxLost(f"the sandbox broke its protocol: {exc}") from exc
-    explain_end(result, printed)
+    report.print_end(result, printed, "--output")
     return report.exit_code(result)
-
-
-def explain_end(result: ExecResult, printed: int) -> None:
-    """Say why it ended, and how much of its output was never printed: a program does not wait for a slow reader."""
-    for line in (report.explain(result) or "").splitlines():
-        print(f"warren: {line}", file=sys.stderr)
-    for note in result.notes:
-        print(f"warren: note: {note}", file=sys.stderr)
-    missing = result.stdout_bytes + result.stderr_bytes - printed
-    if missing > 0:
-        print(report.explain_gap(missing, "--output"), file=sys.stderr)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -12,13 +12,11 @@ from warren.cli.execution import copying
 from warren.cli.execution.following import Follower
 from warren.cli.execution.program import OUTPUT_MAX_BYTES
 from warren.cli.service.connection import Target, prepare_image, run_with_client
-from warren.cli.terminal.tables import harmless
-from warren.domain.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warren import AsyncClient, AsyncSandbox, AsyncStream, Result
+    from warren import AsyncClient, AsyncSandbox, AsyncStream
     from warren.cli.execution.program import Program
     from warren.cli.options import Choice
     from warren.cli.terminal.signals import Signals
@@ -29,9 +27,7 @@ def perform_remotely(program: Program, choice: Choice, url: str | None, egress: 
 
     Returns the exit code for the shell.
     """
-    copying.check_sources(program.copies)
-    if program.output_dir is not None:
-        copying.check_target(program.output_dir)
+    copying.check(program.copies, program.output_dir)
 
     async def work(client: AsyncClient, signals: Signals) -> int:
         follower = Follower(as_json=program.as_json)
@@ -41,7 +37,8 @@ def perform_remotely(program: Program, choice: Choice, url: str | None, egress: 
                 await _copy_in(sandbox, source, target)
             result = await follower.run(_start(sandbox, program), signals, with_stdin=program.forward_stdin)
             if program.output_dir is not None:
-                await _copy_out(sandbox, result, program.output_dir)
+                fetch = functools.partial(_fetch, sandbox, copying.Room(sandbox.info.disk_mb << 20))
+                await copying.copy_out(result, program.output_dir, fetch)
         return follower.finish(result)
 
     target = Target(url)
@@ -72,17 +69,6 @@ async def _copy_in(sandbox: AsyncSandbox, source: str, target: str) -> None:
         await sandbox.files.upload(source, target)
 
 
-async def _copy_out(sandbox: AsyncSandbox, result: Result, folder: str) -> None:
-    room = copying.Room(sandbox.info.disk_mb << 20)
-    for change in result.files_changed:
-        if change.action == "deleted":
-            continue
-        target = copying.place(folder, change.path)
-        try:
-            copying.check_copy(folder, change.path)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            room.take(await sandbox.files.download(change.path, target, progress=room.check))
-        except (RequestError, OSError) as exc:
-            print(harmless(f"warren: {change.path} was not copied: {exc}"), file=sys.stderr)
-    if not result.files_changed_complete:
-        print(f"warren: more files changed than can be listed; not all are in {folder}", file=sys.stderr)
+async def _fetch(sandbox: AsyncSandbox, room: copying.Room, path: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    room.take(await sandbox.files.download(path, target, progress=room.check))
