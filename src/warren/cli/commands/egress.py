@@ -8,13 +8,11 @@ import typer
 
 from warren.cli.egress_args import Allow, build_egress, parse_target, render_egress, render_target
 from warren.cli.options import AsJson, DataDir, SandboxId, Url, argument, duration, option
+from warren.cli.service.connection import Target, run_with_sandbox
 from warren.cli.terminal.tables import as_plain, print_json, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from warren import AsyncClient, AsyncSandbox
-    from warren.cli.terminal.signals import Signals
+    from warren import AsyncSandbox
 
 app = typer.Typer(help="Show and change what a sandbox may reach.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -36,7 +34,7 @@ def show(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = None, as_js
         if rows:
             print_table(None, ("grant", "for a while", "until"), rows)
 
-    return on_sandbox(sandbox, url, data_dir, work, to_use=False)
+    return run_with_sandbox(Target(url, data_dir), sandbox, work, to_use=False)
 
 
 @app.command(
@@ -65,7 +63,7 @@ def change(
         else:
             print(f"{found.id} may reach: {render_egress(info.egress)}.")
 
-    return on_sandbox(sandbox, url, data_dir, work)
+    return run_with_sandbox(Target(url, data_dir), sandbox, work)
 
 
 @app.command(
@@ -101,7 +99,7 @@ def grant(
             until = made.expires_at.astimezone().isoformat(timespec="seconds")
             print(f"{made.id}: {render_target(made.host, made.ports, made.methods)} until {until}.")
 
-    return on_sandbox(sandbox, url, data_dir, work)
+    return run_with_sandbox(Target(url, data_dir), sandbox, work)
 
 
 @app.command(
@@ -122,24 +120,4 @@ def revoke(
         await found.egress.revoke(grant_id)
         print(f"{grant_id} was taken back.")
 
-    return on_sandbox(sandbox, url, data_dir, work)
-
-
-def on_sandbox(
-    name: str,
-    url: str | None,
-    data_dir: str | None,
-    work: Callable[[AsyncSandbox], Awaitable[None]],
-    *,
-    to_use: bool = True,
-) -> int:
-    """Do something with the sandbox that is meant."""
-    from warren.cli.service.connection import Target, find_sandbox, run_with_client
-
-    target = Target(url, data_dir)
-
-    async def find(client: AsyncClient, _signals: Signals) -> int:
-        await work(await find_sandbox(client, target, name, to_use=to_use))
-        return 0
-
-    return run_with_client(target, find)
+    return run_with_sandbox(Target(url, data_dir), sandbox, work)

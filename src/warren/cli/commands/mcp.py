@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Annotated
 
-from warren.cli.options import DataDir, Url, option
+from warren.cli.options import Choice, DataDir, Url, option
+from warren.cli.service.connection import Target, prepare_image, reachable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from warren.cli.service.connection import Target
     from warren.cli.terminal.signals import Signals
 
 EXAMPLES = """\b
@@ -36,7 +36,6 @@ def mcp(
 
     Uses the service that is named, else the one of this machine, else an engine in this command: nothing has to run.
     """
-    from warren.cli.service.connection import Target
     from warren.mcp_server.stdio import claimed_descriptors
 
     with claimed_descriptors() as streams:
@@ -50,9 +49,8 @@ def _serve(streams: tuple[int, int], target: Target, session: str | None, api_ke
     from warren.cli.terminal.signals import run_with_signals
     from warren.mcp_server.relay import Relay
     from warren.mcp_server.upstream import Upstream
-    from warren.settings import Settings
 
-    settings = None if target.is_remote else Settings.load(flags={"data_dir": target.data_dir})
+    settings = None if target.is_remote else target.load_settings()
 
     async def work(_signals: Signals) -> int:
         upstream = Upstream(
@@ -72,9 +70,6 @@ def _serve(streams: tuple[int, int], target: Target, session: str | None, api_ke
 async def _reach(target: Target) -> AsyncIterator[str]:
     """Find the service, or be it; an image that is not built yet is built first, while the client is answered."""
     from anyio import to_thread
-
-    from warren.cli.options import Choice
-    from warren.cli.service.connection import prepare_image, reachable
 
     await to_thread.run_sync(prepare_image, target, Choice(), abandon_on_cancel=True)
     # It may run for days and finds the next service by itself: an ending one need not wait.

@@ -9,6 +9,7 @@ import typer
 
 from warren.cli.options import AsJson, DataDir, Url, choose_from, option
 from warren.cli.quick.ps import LIMIT, print_sandboxes
+from warren.cli.service.connection import Target, run_with_client
 from warren.cli.terminal.tables import as_plain, print_json
 from warren.cli.units import parse_pair
 
@@ -55,8 +56,6 @@ def ps(
 
     Where no service runs, a sandbox that has died meanwhile is stopped or removed first.
     """
-    from warren.cli.service.connection import Target, run_with_client
-
     target = Target(url, data_dir)
     labels = dict(parse_pair(pair) for pair in label or ())
     of_everybody = everybody or not target.is_remote

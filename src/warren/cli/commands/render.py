@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warren.cli.options import AsJson, DataDir, Url, argument, option
+from warren.cli.service.connection import Target, run_with_client
+from warren.cli.terminal.progress import bar
 from warren.cli.terminal.tables import as_plain, harmless, print_json
 from warren.domain.errors import RenderFailed
 
@@ -59,8 +61,6 @@ def render(
     with --assets, or in itself. Without -o the presentation is beside the page. Needs the image office once:
     warren image build office.
     """
-    from warren.cli.service.connection import Target, run_with_client
-
     wanted = output or f"{os.path.splitext(page)[0]}.pptx"
     if not wanted.endswith((".pptx", ".zip")):
         raise typer.BadParameter(f"{wanted} ends neither in .pptx nor in .zip: those are what can be made.")
@@ -135,21 +135,10 @@ def _read_assets(page: str, folder: str | None) -> dict[str, bytes]:
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[RenderStep], None]]:
     """Show the progress on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _step: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting the browser", total=None)
-
-        def show(step: RenderStep) -> None:
-            text = _PHASES.get(step.phase, step.phase)
-            bar.update(task, description=text, completed=step.done, total=step.total or None)
-
-        yield show
+    with bar("starting the browser", "MofNCompleteColumn") as update:
+        yield lambda step: update(
+            description=_PHASES.get(step.phase, step.phase), completed=step.done, total=step.total or None
+        )
 
 
 def _save(archive: bytes, output: str, previews: str | None) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from warren.cli.commands import sandbox_cp, sandbox_exec, sandbox_install, sandbox_logs
 from warren.cli.egress_args import Allow, EgressMode, build_egress
+from warren.cli.errors import explain
 from warren.cli.options import (
     AsJson,
     Cpus,
@@ -23,14 +24,15 @@ from warren.cli.options import (
     duration,
     option,
 )
+from warren.cli.service.connection import Target, find_sandbox, prepare_image, run_with_client
 from warren.cli.terminal.tables import as_plain, print_json
 from warren.cli.units import parse_pair
+from warren.domain.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from warren import AsyncClient, AsyncSandbox
-    from warren.cli.service.connection import Target
     from warren.cli.terminal.signals import Signals
 
 app = typer.Typer(
@@ -71,8 +73,6 @@ def create(
     as_json: AsJson = False,
 ) -> int:
     """Make a sandbox that stays until it is removed, and print its id."""
-    from warren.cli.service.connection import Target, prepare_image, run_with_client
-
     choice = build_choice(
         image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=None, allow=False, gpus=gpus
     )
@@ -112,16 +112,12 @@ app.command("logs", short_help="Show what something wrote.", epilog=sandbox_logs
 )
 def stop(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
     """Stop sandboxes: processes end and memory is free, and the workspace stays for the next start."""
-    from warren.cli.service.connection import Target
-
     return _for_each(sandboxes, "stopped", lambda each: each.stop(), Target(url, data_dir), as_json=as_json)
 
 
 @app.command("start", short_help="Start stopped sandboxes.", epilog="\b\nExample:\n  warren sandbox start 3fa9")
 def start(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
     """Start stopped sandboxes; running something in one starts it too."""
-    from warren.cli.service.connection import Target
-
     return _for_each(sandboxes, "running", lambda each: each.resume(), Target(url, data_dir), as_json=as_json)
 
 
@@ -132,8 +128,6 @@ def start(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, a
 )
 def remove(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
     """Remove sandboxes with everything in them, whatever they are doing."""
-    from warren.cli.service.connection import Target
-
     return _for_each(sandboxes, "removed", lambda each: each.delete(), Target(url, data_dir), as_json=as_json)
 
 
@@ -145,9 +139,6 @@ def _for_each(
     names: list[str], done: str, act: Callable[[AsyncSandbox], Awaitable[object]], target: Target, *, as_json: bool
 ) -> int:
     """Do one thing to each, and go on after one that fails; then the exit code is that of the last that did."""
-    from warren.cli.errors import explain
-    from warren.cli.service.connection import find_sandbox, run_with_client
-    from warren.domain.errors import RequestError
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
         code, told = 0, []

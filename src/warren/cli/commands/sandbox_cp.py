@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from dataclasses import dataclass
@@ -12,16 +11,15 @@ import typer
 
 from warren.cli.options import AsJson, DataDir, Url, argument
 from warren.cli.service.candidates import list_places
+from warren.cli.service.connection import Target, run_with_sandbox
+from warren.cli.terminal.progress import show_transfer
 from warren.cli.terminal.tables import print_json
 from warren.cli.units import render_size, shorten_id
 from warren.domain.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from warren import AsyncClient, AsyncFiles
+    from warren import AsyncFiles, AsyncSandbox
     from warren.cli.execution.copying import Room
-    from warren.cli.terminal.signals import Signals
 
 EXAMPLES = """\b
 Examples:
@@ -75,25 +73,21 @@ def copy(
     name; a file here whose name has a colon is written as ./name.
     """
     from warren.cli.execution.copying import Room
-    from warren.cli.service.connection import Target, find_sandbox, run_with_client
 
     begin, end = _parse(source), _parse(target)
     if (begin.sandbox is None) == (end.sandbox is None):
         raise typer.BadParameter("one of the two must be SANDBOX:PATH, and the other a path here.")
     if begin.sandbox is None and begin.path != "-":
         os.stat(begin.path)
-    where = Target(url, data_dir)
 
-    async def work(client: AsyncClient, _signals: Signals) -> int:
-        place = await find_sandbox(client, where, begin.sandbox or end.sandbox or "", to_use=True)
+    async def work(place: AsyncSandbox) -> None:
         if begin.sandbox is None:
             copied = await _upload(place.files, begin.path, end)
         else:
             copied = await _download(place.files, begin.path, end, Room((place.info.disk_mb << 20) + _MARGIN))
         _tell(copied, place.id, as_json=as_json, is_upload=begin.sandbox is None)
-        return 0
 
-    return run_with_client(where, work)
+    return run_with_sandbox(Target(url, data_dir), begin.sandbox or end.sandbox or "", work)
 
 
 def _parse(text: str) -> _End:
@@ -108,14 +102,14 @@ async def _upload(files: AsyncFiles, source: str, end: _End) -> _Copied:
     if source == "-":
         if end.wants_name:
             raise typer.BadParameter("what comes from standard input has no name: write SANDBOX:NAME.")
-        with _bar("standard input") as progress:
+        with show_transfer("standard input") as progress:
             await files.write(target, sys.stdin.buffer, progress=progress)
         return _Copied(source, target, (await files.stat(target)).size, is_folder=False)
     name, is_folder = _look(source)
     if end.wants_name or await _is_folder(files, target):
         target = name if target == "." else f"{target}/{name}"
     size = 0
-    with _bar(source) as progress:
+    with show_transfer(source) as progress:
 
         def count(done: int, total: int | None) -> None:
             nonlocal size
@@ -144,7 +138,7 @@ async def _download(files: AsyncFiles, path: str, end: _End, room: Room) -> _Cop
     target = "-" if to_pipe else _place(source, end, is_folder=is_folder)
     to = sys.stdout.buffer if to_pipe else target
     size = 0
-    with _bar(source) as progress:
+    with show_transfer(source) as progress:
 
         def count(done: int, total: int | None) -> None:
             nonlocal size
@@ -183,21 +177,6 @@ async def _is_folder(files: AsyncFiles, path: str) -> bool:
     except NotFound:
         return False
     return False
-
-
-@contextlib.contextmanager
-def _bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show the progress of a copy on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(name[-60:], total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def _tell(copied: _Copied, sandbox_id: str, *, as_json: bool, is_upload: bool) -> None:

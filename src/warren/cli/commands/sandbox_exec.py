@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli.options import DataDir, Env, SandboxId, Url, argument, duration, option
+from warren.cli.service.connection import Target, find_sandbox, run_with_client
 from warren.cli.units import parse_pair
 
 if TYPE_CHECKING:
@@ -52,8 +53,6 @@ def run(
     A stopped sandbox is started first. Output appears as it is written, and Ctrl-C interrupts the program. The exit
     code is the program's own; 124 when it ran out of time, 137 when out of memory, 128 + N when killed by signal N.
     """
-    from warren.cli.service.connection import Target, run_with_client
-
     target = Target(url, data_dir)
     what = _choose(code, command, shell=shell)
     if figures is not None:
@@ -72,7 +71,6 @@ def run(
     async def work(client: AsyncClient, signals: Signals) -> int:
         from warren.cli.execution.following import Follower
         from warren.cli.execution.program import OUTPUT_MAX_BYTES
-        from warren.cli.service.connection import find_sandbox
 
         place = await find_sandbox(client, target, sandbox, to_use=True)
         if background:

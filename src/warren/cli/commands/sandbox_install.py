@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warren.cli.options import AsJson, DataDir, SandboxId, Url, argument, duration
+from warren.cli.service.connection import Target, run_with_sandbox
 from warren.cli.terminal.tables import as_plain, print_json
 
 if TYPE_CHECKING:
-    from warren import AsyncClient
-    from warren.cli.terminal.signals import Signals
+    from warren import AsyncSandbox
 
 EXAMPLES = """\b
 Examples:
@@ -37,25 +37,20 @@ def install(
 
     The sandbox must be allowed to reach the package index: see `--egress` of `warren sandbox create`.
     """
-    from warren.cli.service.connection import Target, find_sandbox, run_with_client
-
-    target = Target(url, data_dir)
-    in_json = as_json
 
     def tell(text: str) -> None:
         sys.stderr.write(text)
         sys.stderr.flush()
 
-    async def work(client: AsyncClient, _signals: Signals) -> int:
-        place = await find_sandbox(client, target, sandbox, to_use=True)
+    async def work(place: AsyncSandbox) -> int:
         done = await place.install(
             *packages,
             ecosystem="npm" if npm else "python",
             upgrade=upgrade,
             timeout_seconds=timeout,
-            on_output=None if in_json else tell,
+            on_output=None if as_json else tell,
         )
-        if in_json:
+        if as_json:
             print_json(as_plain(done))
         else:
             for package in done.packages:
@@ -64,4 +59,4 @@ def install(
                 print(done.hint, file=sys.stderr)
         return 0 if done.ok else 1
 
-    return run_with_client(target, work)
+    return run_with_sandbox(Target(url, data_dir), sandbox, work)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warren.cli.options import AsJson, DataDir, SandboxId, Url, argument
+from warren.cli.service.connection import Target, run_with_sandbox
 from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_duration
 
 if TYPE_CHECKING:
-    from warren import AsyncClient, AsyncSandbox, Result
-    from warren.cli.terminal.signals import Signals
+    from warren import AsyncSandbox, Result
 
 EXAMPLES = """\b
 Examples:
@@ -43,12 +43,8 @@ def logs(
 
     Leaves with 0 however the execution ended, unless it is followed: then with its exit code.
     """
-    from warren.cli.service.connection import Target, find_sandbox, run_with_client
 
-    target = Target(url, data_dir)
-
-    async def work(client: AsyncClient, _signals: Signals) -> int:
-        place = await find_sandbox(client, target, sandbox, to_use=True)
+    async def work(place: AsyncSandbox) -> int:
         page = await place.executions(limit=_LISTED)
         if listing:
             _list([*page], as_json)
@@ -62,7 +58,7 @@ def logs(
         await _show(place, wanted, as_json)
         return 0
 
-    return run_with_client(target, work)
+    return run_with_sandbox(Target(url, data_dir), sandbox, work)
 
 
 def _find(found: list[Result], sandbox: AsyncSandbox, text: str | None) -> str:

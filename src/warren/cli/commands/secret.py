@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.commands.egress import on_sandbox
 from warren.cli.options import AsJson, DataDir, SandboxId, Url, argument, option
+from warren.cli.service.connection import Target, run_with_sandbox
 from warren.cli.terminal.tables import as_plain, print_json, print_table
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def add(
         else:
             print(f"{made.name} can be used at {', '.join(made.hosts)}. Inside, ${made.name} is {made.placeholder}.")
 
-    return on_sandbox(sandbox, url, data_dir, work)
+    return run_with_sandbox(Target(url, data_dir), sandbox, work)
 
 
 @app.command("list", short_help="List the secrets of a sandbox.", epilog="\b\nExample:\n  warren secret list 3fa9")
@@ -69,7 +69,7 @@ def list_secrets(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = Non
         rows = [(secret.name, ", ".join(secret.hosts), secret.placeholder) for secret in secrets]
         print_table(None, ("secret", "hosts", "placeholder"), rows)
 
-    return on_sandbox(sandbox, url, data_dir, work, to_use=False)
+    return run_with_sandbox(Target(url, data_dir), sandbox, work, to_use=False)
 
 
 @app.command("rm", short_help="Take back a secret.", epilog="\b\nExample:\n  warren secret rm 3fa9 API_TOKEN")
@@ -80,4 +80,4 @@ def remove(sandbox: SandboxId, name: Name, *, url: Url = None, data_dir: DataDir
         await found.egress.remove_secret(name)
         print(f"{name} was taken back.")
 
-    return on_sandbox(sandbox, url, data_dir, work)
+    return run_with_sandbox(Target(url, data_dir), sandbox, work)

@@ -25,6 +25,7 @@ from warren.cli.options import (
     option,
 )
 from warren.cli.service.candidates import list_sandboxes
+from warren.cli.service.connection import Target
 from warren.cli.units import render_size
 from warren.domain.errors import InvalidRequest
 
@@ -92,7 +93,6 @@ def shell(
 
         return anyio.run(run_with_signals, functools.partial(_session, prepare(choice), _PYTHON if python else _BASH))
     from warren.cli.execution.attach import attach
-    from warren.cli.service.connection import Target
 
     if sandbox is not None and choice != Choice():
         raise typer.BadParameter("a sandbox that is there has its image and limits: leave them out with --sandbox.")

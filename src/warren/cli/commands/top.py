@@ -11,6 +11,7 @@ import typer
 
 from warren.cli.errors import EXIT_INTERRUPTED
 from warren.cli.options import AsJson, DataDir, Url, duration
+from warren.cli.service.connection import Target, run_with_client
 from warren.cli.terminal.tables import build_table, print_json
 from warren.cli.units import render_age, render_size, shorten_id
 
@@ -59,8 +60,6 @@ def top(
 
     On a terminal it is drawn again and again, until Ctrl-C.
     """
-    from warren.cli.service.connection import Target, run_with_client
-
     target = Target(url, data_dir)
     shows_everybody = everybody or not target.is_remote
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from warren.cli.quick.standard_streams import write_all
-from warren.cli.service.connection import find_sandbox
+from warren.cli.service.connection import find_sandbox, run_with_client
 from warren.cli.terminal.terminal import raw_mode, read_stdin, window_size
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ _PYTHON = "command -v ipython >/dev/null && exec ipython --no-banner --no-confir
 
 def attach(target: Target, sandbox: str | None, terminal: str, *, python: bool, options: dict[str, Any]) -> int:
     """Join a terminal, and leave with the exit code of its program, or with 0 when it runs on."""
-    from warren.cli.service.connection import run_with_client
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
         async with _place(client, target, sandbox, options) as place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,28 @@ def _lines(name: str) -> Callable[[BuildStep], None]:
             print(f"building {name}: {step.phase}", file=sys.stderr)
 
     return show
+
+
+@contextlib.contextmanager
+def bar(text: str, *columns: str) -> Iterator[Callable[..., None]]:
+    """Show a bar on a terminal, and yield what updates it; `columns` are rich's classes of what follows the bar."""
+    if not sys.stderr.isatty():
+        yield lambda **_changes: None
+        return
+    from rich import progress
+    from rich.console import Console
+
+    first = (progress.SpinnerColumn(), progress.TextColumn("{task.description}", markup=False), progress.BarColumn())
+    rest = (getattr(progress, name)() for name in columns)
+    with progress.Progress(*first, *rest, console=Console(stderr=True), transient=True) as shown:
+        yield functools.partial(shown.update, shown.add_task(text, total=None))
+
+
+@contextlib.contextmanager
+def show_transfer(name: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Show the progress of a copy on a terminal."""
+    with bar(name[-60:], "DownloadColumn", "TransferSpeedColumn") as update:
+        yield lambda done, total: update(completed=done, total=total)
 
 
 @contextlib.contextmanager
