@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import sys
@@ -14,30 +15,18 @@ from warren.cli.terminal.tables import print_json
 from warren.cli.units import parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from warren.domain.records import AuditRow
     from warren.stores.base import Store
 
 app = typer.Typer(help="Check and copy the audit record.", no_args_is_help=True, rich_markup_mode=None)
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
 _COLUMNS = (
-    "seq",
-    "at",
-    "action",
-    "outcome",
-    "tenant",
-    "subject",
-    "key_id",
-    "request_id",
-    "address",
-    "sandbox_id",
-    "execution_id",
-    "details",
-    "previous",
-    "hash",
-)
+    "seq", "at", "action", "outcome", "tenant", "subject", "key_id", "request_id", "address", "sandbox_id",
+    "execution_id", "details", "previous", "hash",
+)  # fmt: skip
+_FORMATS = ("jsonl", "csv")
 
 
 def _parse_head(text: str) -> tuple[int, str]:
@@ -93,9 +82,7 @@ def export(
     until: Annotated[float | None, option("TIME", "Only before then.", parser=parse_time)] = None,
     form: Annotated[
         str,
-        option(
-            "FORMAT", "jsonl, a line of JSON a row, or csv.", "--format", autocompletion=choose_from("jsonl", "csv")
-        ),
+        option("FORMAT", "jsonl, a line of JSON a row, or csv.", "--format", autocompletion=choose_from(*_FORMATS)),
     ] = "jsonl",
     data_dir: DataDir = None,
 ) -> None:
@@ -147,32 +134,15 @@ async def _export(since: float | None, until: float | None, form: str, data_dir:
         except StoreError as exc:
             # A damaged record is the one that has to be looked at.
             print(f"warren: that this copy was taken is not in the record: {exc}", file=sys.stderr)
-        show = _FORMATS[form]()
+        writer = csv.DictWriter(sys.stdout, _COLUMNS)
+        if form == "csv":
+            writer.writeheader()
         async for row in audit.export(since=since, until=until):
-            show(row)
-
-
-def _show_jsonl() -> Callable[[AuditRow], None]:
-    def show(row: AuditRow) -> None:
-        print(json.dumps(_as_json(row), separators=(",", ":")))
-
-    return show
-
-
-def _show_csv() -> Callable[[AuditRow], None]:
-    import csv
-
-    writer = csv.DictWriter(sys.stdout, _COLUMNS)
-    writer.writeheader()
-
-    def show(row: AuditRow) -> None:
-        values = _as_json(row)
-        writer.writerow({**values, "details": json.dumps(values["details"], separators=(",", ":"))})
-
-    return show
-
-
-_FORMATS = {"jsonl": _show_jsonl, "csv": _show_csv}
+            values = _as_json(row)
+            if form == "csv":
+                writer.writerow({**values, "details": _encode(values["details"])})
+            else:
+                print(_encode(values))
 
 
 def _as_json(row: AuditRow) -> dict[str, Any]:

@@ -95,8 +95,7 @@ def report(found: Imported, target: str | None) -> None:
         width = max(map(len, found.left))
         for name, why in found.left.items():
             print(f"  {name:{width}}  {why}", file=out)
-    for note in found.original.notes:
-        print(f"\n{note}", file=out)
+    print(f"\n{found.original.note}", file=out)
 
 
 def _choose(path: str, variables: Mapping[str, str], wanted: str | None) -> Original:

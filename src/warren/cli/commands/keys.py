@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -14,9 +14,13 @@ from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable
 
+    from warren.core.identity.keys import Keys
     from warren.domain.records import ApiKey, Scope
+    from warren.stores.base import Store
+
+_Found = TypeVar("_Found")
 
 app = typer.Typer(
     help="Make, list and revoke the API keys of the service.", no_args_is_help=True, rich_markup_mode=None
@@ -62,10 +66,11 @@ def create(
     A key of the scope run makes and uses sandboxes of its own; read only looks at them; admin sees everybody's, and
     the audit record.
     """
-    import anyio
+    from warren.cli.service.offline_store import build_caller
 
-    choice = {"tenant": tenant, "subject": subject, "scope": scope, "ttl_s": expires}
-    key, secret = anyio.run(_create, name, choice, data_dir)
+    choice = {"tenant": tenant, "subject": subject, "scope": scope, "ttl_s": expires, "by": build_caller()}
+    # Keys may be made before the first start, which then makes none.
+    key, secret = _run(data_dir, lambda keys, _store: keys.create(name, **choice), must_exist=False)
     if as_json:
         print_json({**_as_json(key), "secret": secret})
         return
@@ -76,9 +81,7 @@ def create(
 @app.command("list", short_help="List the keys.", epilog="\b\nExamples:\n  warren keys list\n  warren keys list --json")
 def list_keys(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the keys, those too that have expired or were revoked. Secrets are not kept."""
-    import anyio
-
-    keys = anyio.run(_list, data_dir)
+    keys = _run(data_dir, lambda _keys, store: store.keys())
     if as_json:
         print_json([_as_json(key) for key in keys])
         return
@@ -109,37 +112,26 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Take a key back: a running service refuses it within a second. What it made stays."""
-    import anyio
+    from warren.cli.service.offline_store import build_caller
 
-    key = anyio.run(_revoke, id_or_name, data_dir)
+    key = _run(data_dir, lambda keys, _store: keys.revoke(id_or_name, by=build_caller()))
     if as_json:
         print_json({**_as_json(key), "state": "revoked"})
     else:
         print(f"{key.name} ({key.id}) is revoked.")
 
 
-async def _create(name: str, choice: Mapping[str, Any], data_dir: str | None) -> tuple[ApiKey, str]:
-    from warren.cli.service.offline_store import build_caller, opened_store
-    from warren.core.identity.keys import Keys
+def _run(data_dir: str | None, work: Callable[[Keys, Store], Awaitable[_Found]], *, must_exist: bool = True) -> _Found:
+    import anyio
 
-    # Keys may be made before the first start, which then makes none.
-    async with opened_store(data_dir, must_exist=False) as (store, audit):
-        return await Keys(store, audit).create(name, **choice, by=build_caller())
-
-
-async def _list(data_dir: str | None) -> tuple[ApiKey, ...]:
     from warren.cli.service.offline_store import opened_store
-
-    async with opened_store(data_dir) as (store, _):
-        return await store.keys()
-
-
-async def _revoke(id_or_name: str, data_dir: str | None) -> ApiKey:
-    from warren.cli.service.offline_store import build_caller, opened_store
     from warren.core.identity.keys import Keys
 
-    async with opened_store(data_dir) as (store, audit):
-        return await Keys(store, audit).revoke(id_or_name, by=build_caller())
+    async def open_and_work() -> _Found:
+        async with opened_store(data_dir, must_exist=must_exist) as (store, audit):
+            return await work(Keys(store, audit), store)
+
+    return anyio.run(open_and_work)
 
 
 def _state(key: ApiKey) -> str:

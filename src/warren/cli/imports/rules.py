@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from warren.domain.gpus import GpuRequest
 from warren.domain.values import MIB
@@ -32,15 +32,14 @@ class Rule:
     """Whether another name's rule looks at it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Original:
+class Original(NamedTuple):
     """A product whose configuration can be read."""
 
     name: str
     title: str
     rules: Mapping[str, Rule]
-    notes: tuple[str, ...] = ()
-    """What its operator should know besides."""
+    note: str
+    """What its operator has to do besides."""
 
 
 def to(setting: str, convert: Convert | None = None, **also: Any) -> Rule:
@@ -52,6 +51,11 @@ def to(setting: str, convert: Convert | None = None, **also: Any) -> Rule:
 def nothing(why: str, *fine: str) -> Rule:
     """Leave a value out, unless it is so here anyway."""
     return Rule(why=why, fine=frozenset(fine))
+
+
+def left(why: str, *names: str) -> dict[str, Rule]:
+    """Leave out the values of several names, for one reason."""
+    return dict.fromkeys(names, nothing(why))
 
 
 PART = Rule(is_part=True)
