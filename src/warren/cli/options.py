@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +15,7 @@ from warren.cli.service.candidates import list_images, list_sandboxes
 from warren.cli.units import parse_cpus, parse_duration, parse_pair, parse_size, render_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from warren.domain.gpus import GpuRequest
     from warren.domain.values import Limits
@@ -67,7 +69,6 @@ EngineName = Annotated[
     option(
         "NAME",
         "What makes the sandbox: local, or bare, which isolates nothing.",
-        "--engine",
         autocompletion=choose_from("local", "bare"),
     ),
 ]
@@ -131,28 +132,44 @@ def check_machine(choice: Choice) -> None:
 
 def build_choice(
     *,
-    image: str | None,
-    memory: int | None,
-    cpus: float | None,
-    disk: int | None,
-    env: Iterable[str] | None,
-    engine: str | None,
-    allow: bool,
-    gpus: str | None = None,
+    image: ImageName = None,
+    memory: Memory = None,
+    cpus: Cpus = None,
+    disk: Disk = None,
+    gpus: Gpus = None,
+    env: Env = None,
 ) -> Choice:
-    """Put the shared options together. Raises InvalidRequest, which names the option."""
+    """Put the options that choose a sandbox together. Raises InvalidRequest, which names the option."""
     named = {"memory_bytes": memory, "cpus": cpus, "disk_bytes": disk}
-    for option, (name, value) in zip(("--memory", "--cpus", "--disk"), named.items(), strict=True):
+    for option_name, (name, value) in zip(("--memory", "--cpus", "--disk"), named.items(), strict=True):
         if value is not None:
-            _check_limit(option, name, value)
+            _check_limit(option_name, name, value)
     return Choice(
         image=image,
-        engine=engine,
-        allow_bare=allow,
         limits={name: value for name, value in named.items() if value is not None},
         env=dict(parse_pair(pair) for pair in env or ()),
         gpus=_parse_gpus(gpus),
     )
+
+
+def choosing(command: Callable[..., int]) -> Callable[..., int]:
+    """Declare the options of `build_choice` in place of a command's parameter `choice`, which gets its result."""
+    own = inspect.signature(command, eval_str=True)
+    chosen = inspect.signature(build_choice, eval_str=True).parameters
+
+    @functools.wraps(command)
+    def build_and_run(**values: Any) -> int:
+        choice = build_choice(**{name: values.pop(name) for name in chosen})
+        return command(choice=choice, **values)
+
+    parameters = [
+        each
+        for declared in own.parameters.values()
+        for each in (chosen.values() if declared.name == "choice" else (declared,))
+    ]
+    # Typer reads the signature.
+    build_and_run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return build_and_run
 
 
 def _parse_gpus(text: str | None) -> GpuRequest | None:

@@ -9,7 +9,7 @@ import typer
 from warren.cli.egress_args import Allow, build_egress, parse_target, render_egress, render_target
 from warren.cli.options import AsJson, DataDir, SandboxId, Url, argument, duration, option
 from warren.cli.service.connection import Target, run_with_sandbox
-from warren.cli.terminal.tables import as_plain, print_json, print_table
+from warren.cli.terminal.tables import as_plain, print_either, print_json, print_table
 
 if TYPE_CHECKING:
     from warren import AsyncSandbox
@@ -58,10 +58,7 @@ def change(
 
     async def work(found: AsyncSandbox) -> None:
         info = await found.update(egress=egress)
-        if as_json:
-            print_json(as_plain(info.egress))
-        else:
-            print(f"{found.id} may reach: {render_egress(info.egress)}.")
+        print_either(as_json, as_plain(info.egress), f"{found.id} may reach: {render_egress(info.egress)}.")
 
     return run_with_sandbox(Target(url, data_dir), sandbox, work)
 
@@ -93,11 +90,9 @@ def grant(
         made = await found.egress.grant(
             **rule, methods=[each.upper() for each in method or ()], expires_in_seconds=duration
         )
-        if as_json:
-            print_json(as_plain(made))
-        else:
-            until = made.expires_at.astimezone().isoformat(timespec="seconds")
-            print(f"{made.id}: {render_target(made.host, made.ports, made.methods)} until {until}.")
+        until = made.expires_at.astimezone().isoformat(timespec="seconds")
+        sentence = f"{made.id}: {render_target(made.host, made.ports, made.methods)} until {until}."
+        print_either(as_json, as_plain(made), sentence)
 
     return run_with_sandbox(Target(url, data_dir), sandbox, work)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from warren.cli.options import AsJson, DataDir, argument, choose_from, duration, option
-from warren.cli.terminal.tables import print_json, print_table
+from warren.cli.terminal.tables import print_either, print_json, print_table
 from warren.cli.units import render_time
 
 if TYPE_CHECKING:
@@ -115,10 +115,7 @@ def revoke(
     from warren.cli.service.offline_store import build_caller
 
     key = _run(data_dir, lambda keys, _store: keys.revoke(id_or_name, by=build_caller()))
-    if as_json:
-        print_json({**_as_json(key), "state": "revoked"})
-    else:
-        print(f"{key.name} ({key.id}) is revoked.")
+    print_either(as_json, {**_as_json(key), "state": "revoked"}, f"{key.name} ({key.id}) is revoked.")
 
 
 def _run(data_dir: str | None, work: Callable[[Keys, Store], Awaitable[_Found]], *, must_exist: bool = True) -> _Found:

@@ -10,21 +10,7 @@ from typing import Annotated
 import typer
 
 from warren.cli.egress_args import Allow, EgressMode, build_egress
-from warren.cli.options import (
-    AllowBare,
-    Cpus,
-    Disk,
-    EngineName,
-    Env,
-    Gpus,
-    ImageName,
-    Memory,
-    argument,
-    build_choice,
-    duration,
-    option,
-    use_default_url,
-)
+from warren.cli.options import AllowBare, Choice, EngineName, argument, choosing, duration, option, use_default_url
 from warren.cli.quick.arguments import SHELL_SUFFIXES
 from warren.cli.units import parse_copy
 
@@ -41,6 +27,7 @@ Examples:
 """
 
 
+@choosing
 def run(
     ctx: typer.Context,
     file: Annotated[
@@ -49,13 +36,8 @@ def run(
     args: Annotated[list[str] | None, argument("[-- ARGS...]", "The program's arguments.")] = None,
     *,
     code: Annotated[str | None, option("CODE", "The program itself, instead of a file.", "--code", "-c")] = None,
-    image: ImageName = None,
-    memory: Memory = None,
-    cpus: Cpus = None,
-    disk: Disk = None,
-    gpus: Gpus = None,
+    choice: Choice,
     timeout: Annotated[float | None, duration("End it after so long, such as 30s or 5m; never unless set.")] = None,
-    env: Env = None,
     egress: EgressMode = None,
     allow: Allow = None,
     files: Annotated[
@@ -87,11 +69,9 @@ def run(
     if code is not None and file is not None:
         arguments.insert(0, file)
         file = None
-    choice = build_choice(
-        image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=engine, allow=allow_bare, gpus=gpus
-    )
     # A program that runs once has no kernel to copy, and so needs no memory for copies.
-    choice = dataclasses.replace(choice, limits={**choice.limits, "checkpoints": 0})
+    limits = {**choice.limits, "checkpoints": 0}
+    choice = dataclasses.replace(choice, limits=limits, engine=engine, allow_bare=allow_bare)
     program = Program(
         source=_read_source(file, code),
         arguments=tuple(arguments),

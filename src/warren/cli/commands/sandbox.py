@@ -9,21 +9,7 @@ import typer
 from warren.cli.commands import sandbox_cp, sandbox_exec, sandbox_install, sandbox_logs
 from warren.cli.egress_args import Allow, EgressMode, build_egress
 from warren.cli.errors import explain
-from warren.cli.options import (
-    AsJson,
-    Cpus,
-    DataDir,
-    Disk,
-    Env,
-    Gpus,
-    ImageName,
-    Memory,
-    SandboxIds,
-    Url,
-    build_choice,
-    duration,
-    option,
-)
+from warren.cli.options import AsJson, Choice, DataDir, SandboxIds, Url, choosing, duration, option
 from warren.cli.service.connection import Target, find_sandbox, prepare_image, run_with_client
 from warren.cli.terminal.tables import as_plain, print_json
 from warren.cli.units import parse_pair
@@ -52,14 +38,10 @@ app = typer.Typer(
     "  warren sandbox create --allow api.example.org --allow '*.example.net:443'\n"
     "  id=$(warren sandbox create --quiet)\n  warren sandbox create --session ann    # the same one the next time",
 )
+@choosing
 def create(
     *,
-    image: ImageName = None,
-    memory: Memory = None,
-    cpus: Cpus = None,
-    disk: Disk = None,
-    gpus: Gpus = None,
-    env: Env = None,
+    choice: Choice,
     egress: EgressMode = None,
     allow: Allow = None,
     label: Annotated[list[str] | None, option("NAME=VALUE", "Label it; repeatable.", "--label", "-l")] = None,
@@ -73,9 +55,6 @@ def create(
     as_json: AsJson = False,
 ) -> int:
     """Make a sandbox that stays until it is removed, and print its id."""
-    choice = build_choice(
-        image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=None, allow=False, gpus=gpus
-    )
     options: dict[str, Any] = {
         **choice.build_options(),
         "egress": build_egress(egress, allow),

@@ -102,30 +102,23 @@ async def _upload(files: AsyncFiles, source: str, end: _End) -> _Copied:
     if source == "-":
         if end.wants_name:
             raise typer.BadParameter("what comes from standard input has no name: write SANDBOX:NAME.")
-        with show_transfer("standard input") as progress:
-            await files.write(target, sys.stdin.buffer, progress=progress)
+        with show_transfer("standard input") as transfer:
+            await files.write(target, sys.stdin.buffer, progress=transfer)
         return _Copied(source, target, (await files.stat(target)).size, is_folder=False)
     name, is_folder = _look(source)
     if end.wants_name or await _is_folder(files, target):
         target = name if target == "." else f"{target}/{name}"
-    size = 0
-    with show_transfer(source) as progress:
-
-        def count(done: int, total: int | None) -> None:
-            nonlocal size
-            size = done
-            progress(done, total)
-
+    with show_transfer(source) as transfer:
         if is_folder:
             await files.mkdir(target)
-            await files.upload_folder(source, target, progress=count)
+            await files.upload_folder(source, target, progress=transfer)
         else:
-            await files.upload(source, target, progress=count)
-    return _Copied(source, target, size, is_folder)
+            await files.upload(source, target, progress=transfer)
+    return _Copied(source, target, transfer.done, is_folder)
 
 
 def _look(source: str) -> tuple[str, bool]:
-    """Say what a file or folder of this machine is called, and whether it is a folder."""
+    """Return the name of a file or folder of this machine, and whether it is a folder."""
     return os.path.basename(os.path.abspath(source)), os.path.isdir(source)
 
 
@@ -137,22 +130,14 @@ async def _download(files: AsyncFiles, path: str, end: _End, room: Room) -> _Cop
     to_pipe = end.path == "-"
     target = "-" if to_pipe else _place(source, end, is_folder=is_folder)
     to = sys.stdout.buffer if to_pipe else target
-    size = 0
-    with show_transfer(source) as progress:
-
-        def count(done: int, total: int | None) -> None:
-            nonlocal size
-            room.check(done)
-            size = done
-            progress(done, total)
-
+    with show_transfer(source, room.check) as transfer:
         if not is_folder:
-            await files.download(source, to, progress=count)
+            await files.download(source, to, progress=transfer)
         elif to_pipe:
-            await files.archive(source, to, progress=count)
+            await files.archive(source, to, progress=transfer)
         else:
-            await files.download_folder(source, target, progress=count)
-    return _Copied(source, target, size, is_folder)
+            await files.download_folder(source, target, progress=transfer)
+    return _Copied(source, target, transfer.done, is_folder)
 
 
 def _place(source: str, end: _End, *, is_folder: bool) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from warren.cli.options import AsJson, DataDir, SandboxId, Url, argument, option
 from warren.cli.service.connection import Target, run_with_sandbox
-from warren.cli.terminal.tables import as_plain, print_json, print_table
+from warren.cli.terminal.tables import as_plain, print_either, print_json, print_table
 
 if TYPE_CHECKING:
     from warren import AsyncSandbox
@@ -49,10 +49,8 @@ def add(
 
     async def work(found: AsyncSandbox) -> None:
         made = await found.egress.add_secret(name, value, hosts=host)
-        if as_json:
-            print_json(as_plain(made))
-        else:
-            print(f"{made.name} can be used at {', '.join(made.hosts)}. Inside, ${made.name} is {made.placeholder}.")
+        sentence = f"{made.name} can be used at {', '.join(made.hosts)}. Inside, ${made.name} is {made.placeholder}."
+        print_either(as_json, as_plain(made), sentence)
 
     return run_with_sandbox(Target(url, data_dir), sandbox, work)
 

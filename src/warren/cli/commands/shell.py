@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import sys
@@ -9,21 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import (
-    AllowBare,
-    Choice,
-    Cpus,
-    DataDir,
-    Disk,
-    EngineName,
-    Env,
-    Gpus,
-    ImageName,
-    Memory,
-    Url,
-    build_choice,
-    option,
-)
+from warren.cli.options import AllowBare, Choice, DataDir, EngineName, Url, choosing, option
 from warren.cli.service.candidates import list_sandboxes
 from warren.cli.service.connection import Target
 from warren.cli.units import render_size
@@ -54,6 +41,7 @@ sys.exit(start_ipython(argv=["--no-banner", "--no-confirm-exit"]))
 _PYTHON = ("python", "-c", _START_PYTHON)
 
 
+@choosing
 def shell(
     *,
     python: Annotated[bool, typer.Option("--python/--bash", help="An interactive Python, or bash.")] = False,
@@ -64,12 +52,7 @@ def shell(
         ),
     ] = None,
     terminal: Annotated[str, option("NAME", "Which of its terminals; one that is not there yet is opened.")] = "main",
-    image: ImageName = None,
-    memory: Memory = None,
-    cpus: Cpus = None,
-    disk: Disk = None,
-    gpus: Gpus = None,
-    env: Env = None,
+    choice: Choice,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
     url: Url = None,
@@ -82,9 +65,7 @@ def shell(
     """
     if not os.isatty(0):
         raise InvalidRequest("warren shell needs a terminal: to run what comes from a pipe, use `warren run --shell -`")
-    choice = build_choice(
-        image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=engine, allow=allow_bare, gpus=gpus
-    )
+    choice = dataclasses.replace(choice, engine=engine, allow_bare=allow_bare)
     if sandbox is None and (url is None or engine is not None):
         import anyio
 

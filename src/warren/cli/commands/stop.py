@@ -12,7 +12,7 @@ import typer
 
 from warren.cli.errors import EXIT_FAILED, EXIT_NO_SERVICE
 from warren.cli.options import AsJson, DataDir, duration
-from warren.cli.terminal.tables import print_json
+from warren.cli.terminal.tables import print_either
 from warren.cli.units import render_duration
 
 if TYPE_CHECKING:
@@ -101,8 +101,5 @@ def _wait_for_end(data_dir: str, holder: Holder, patience_s: float, now: bool) -
 
 
 def _tell(as_json: bool, stopped: bool, sentence: str, code: int) -> int:
-    if as_json:
-        print_json({"stopped": stopped, "detail": sentence})
-    else:
-        print(sentence)
+    print_either(as_json, {"stopped": stopped, "detail": sentence}, sentence)
     return code

@@ -26,7 +26,7 @@ async def opened_store(data_dir: str | None, *, must_exist: bool = True) -> Asyn
     from warren.stores.base import load_store
 
     settings = Settings.load(flags={"data_dir": data_dir})
-    # The seam says nothing of how a store is built: that is between its settings and its class.
+    # The protocol does not cover construction: that is between a store's settings and its class.
     store_class: Any = load_store(settings.store)
     store: Store = store_class(settings.data_dir, must_exist=must_exist)
     await store.open()

@@ -66,11 +66,26 @@ def bar(text: str, *columns: str) -> Iterator[Callable[..., None]]:
         yield functools.partial(shown.update, shown.add_task(text, total=None))
 
 
+class Transfer:
+    """The progress of a copy, shown on a terminal; calling it notes how many bytes are done, of how many."""
+
+    def __init__(self, update: Callable[..., None], check: Callable[[int], None]) -> None:
+        self._update = update
+        self._check = check
+        self.done = 0
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """Note the progress. Raises what the check of the size raises."""
+        self._check(done)
+        self.done = done
+        self._update(completed=done, total=total)
+
+
 @contextlib.contextmanager
-def show_transfer(name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show the progress of a copy on a terminal."""
+def show_transfer(name: str, check: Callable[[int], None] = lambda _done: None) -> Iterator[Transfer]:
+    """Show the progress of a copy for the length of a block."""
     with bar(name[-60:], "DownloadColumn", "TransferSpeedColumn") as update:
-        yield lambda done, total: update(completed=done, total=total)
+        yield Transfer(update, check)
 
 
 @contextlib.contextmanager
