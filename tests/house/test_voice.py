@@ -18,7 +18,7 @@ GENERATED = {f"docs/reference/{name}.md" for name in ("cli", "mcp", "sdk", "sett
 PAGES = [
     name for name in files(suffix=".md") if name not in GENERATED and (name.startswith("docs/") or "/" not in name)
 ]
-ALLOWED = {"cli": 36, "domain": 1, "engines": 3, "gateway": 6, "testing": 2}
+ALLOWED = {"domain": 1, "engines": 3, "gateway": 6, "testing": 2}
 """How often each package still uses one of the words: these numbers only shrink."""
 
 EVENT = re.compile(r"[a-z_]+\.[a-z_]+")

@@ -240,7 +240,7 @@ def test_values_that_mean_nothing_here_are_listed_and_left_out(tmp_path: Path) -
         (".env", b"\xff\xfe", "is not UTF-8"),
         ("a.yml", b"a: *anchor\n", "line 1: the alias"),
         (".env", b"#" * (1 << 20) + b"\n#", "is larger than"),
-        (".env", b"", "has no settings that tell whose it is"),
+        (".env", b"", "does not show which product it belongs to"),
     ],
 )
 def test_what_cannot_be_read_is_said(name: str, content: bytes, why: str, tmp_path: Path) -> None:

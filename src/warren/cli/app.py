@@ -40,7 +40,7 @@ def _print_version(value: bool) -> None:
 def options(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Run code that you did not write, in a sandbox that starts in milliseconds."""

@@ -50,45 +50,47 @@ def use_default_url(url: str | None) -> str | None:
 
 ImageName = Annotated[
     str | None,
-    option("NAME", "What sandboxes are made from; data unless set.", "--image", "-i", autocompletion=list_images),
+    option("NAME", "Image of the sandbox; data unless set.", "--image", "-i", autocompletion=list_images),
 ]
-Memory = Annotated[int | None, option("SIZE", "Memory it may use, such as 2G; 512M unless set.", parser=parse_size)]
-Cpus = Annotated[float | None, option("N", "Processors it may use, such as 0.5 or 2; 1 unless set.", parser=parse_cpus)]
-Disk = Annotated[int | None, option("SIZE", "Size of its workspace; 2G unless set.", parser=parse_size)]
+Memory = Annotated[int | None, option("SIZE", "Memory limit, such as 2G; 512M unless set.", parser=parse_size)]
+Cpus = Annotated[float | None, option("N", "Processor limit, such as 0.5 or 2; 1 unless set.", parser=parse_cpus)]
+Disk = Annotated[int | None, option("SIZE", "Size of the workspace; 2G unless set.", parser=parse_size)]
 Gpus = Annotated[
     str | None,
     option(
         "all|N|NAMES",
-        "GPUs it has: all, auto (all if there are any), a number, or names with commas, such as nvidia.com/gpu=0.",
+        "GPUs to use: all, auto (all if there are any), a number, or a list of names such as nvidia.com/gpu=0.",
         "--gpus",
     ),
 ]
-Env = Annotated[list[str] | None, option("NAME=VALUE", "Set a variable of its environment.", "--env", "-e")]
+Env = Annotated[list[str] | None, option("NAME=VALUE", "Set an environment variable; repeatable.", "--env", "-e")]
 EngineName = Annotated[
     str | None,
     option(
         "NAME",
-        "What makes the sandbox: local, or bare, which isolates nothing.",
+        "Engine: local, or bare, which isolates nothing.",
         autocompletion=choose_from("local", "bare"),
     ),
 ]
-AllowBare = Annotated[bool, typer.Option("--allow-bare", help="Let the bare engine run code with no isolation at all.")]
+AllowBare = Annotated[
+    bool, typer.Option("--allow-bare", help="Allow the bare engine, which runs code without isolation.")
+]
 Url = Annotated[
     str | None,
     option(
         "URL",
-        "The service to use, with the key in WARREN_API_KEY; WARREN_URL, else the service of this machine, "
-        "else an engine in this command.",
+        "URL of the service; its key is in WARREN_API_KEY. Default: WARREN_URL, then the service of this machine, "
+        "then an embedded one.",
         "--url",
         callback=use_default_url,
     ),
 ]
-DataDir = Annotated[str | None, option("DIR", "The service's data folder; as in the settings.", "--data-dir")]
-SandboxId = Annotated[
-    str, argument("SANDBOX", "Its id, or as much of it as is needed to tell it.", autocompletion=list_sandboxes)
+DataDir = Annotated[
+    str | None, option("DIR", "Data folder of the service; from the settings unless set.", "--data-dir")
 ]
+SandboxId = Annotated[str, argument("SANDBOX", "Id of the sandbox, or a unique prefix.", autocompletion=list_sandboxes)]
 SandboxIds = Annotated[
-    list[str], argument("SANDBOX...", "Their ids, or as much as is needed to tell them.", autocompletion=list_sandboxes)
+    list[str], argument("SANDBOX...", "Ids of the sandboxes, or unique prefixes.", autocompletion=list_sandboxes)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -45,15 +45,17 @@ def verify(
     *,
     known: Annotated[
         list[Any] | None,
-        option("SEQ:HASH", "A head that was printed earlier; it must still be in the record.", parser=_parse_head),
+        option(
+            "SEQ:HASH", "Head that was printed earlier and must still be in the record; repeatable.", parser=_parse_head
+        ),
     ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check the whole record: that no row was deleted, edited or moved. Prints its head, the last number and hash.
+    """Check that no row of the record was deleted, edited or moved. Prints its head: the last number and hash.
 
-    Leaves with 1 and names the row when one was. A head kept elsewhere proves later, with --known, that
-    the record still begins with what it held then.
+    The exit code is 1 if one was, and the row is named. A head that is stored elsewhere proves later, with --known,
+    that the record still begins with the same rows.
     """
     import anyio
 
@@ -77,16 +79,16 @@ def export(
     *,
     since: Annotated[
         float | None,
-        option("TIME", "From then on: 2026-11-01, 2026-11-01T12:30, or so long ago, such as 7d.", parser=parse_time),
+        option("TIME", "From this time: 2026-11-01, 2026-11-01T12:30, or an age such as 7d.", parser=parse_time),
     ] = None,
-    until: Annotated[float | None, option("TIME", "Only before then.", parser=parse_time)] = None,
+    until: Annotated[float | None, option("TIME", "Before this time.", parser=parse_time)] = None,
     form: Annotated[
         str,
-        option("FORMAT", "jsonl, a line of JSON a row, or csv.", "--format", autocompletion=choose_from(*_FORMATS)),
+        option("FORMAT", "jsonl (one JSON object per line) or csv.", "--format", autocompletion=choose_from(*_FORMATS)),
     ] = "jsonl",
     data_dir: DataDir = None,
 ) -> None:
-    """Print the rows of a time on standard output, oldest first, with their hashes."""
+    """Print the rows of a period, oldest first, with their hashes."""
     import anyio
 
     if form not in _FORMATS:

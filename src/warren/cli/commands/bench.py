@@ -37,14 +37,14 @@ class Measure(NamedTuple):
 def bench(
     *,
     image: ImageName = None,
-    rounds: Annotated[int, option("N", "How often to time each thing.", min=1, max=10_000)] = 20,
+    rounds: Annotated[int, option("N", "Number of measurements of each.", min=1, max=10_000)] = 20,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
     as_json: AsJson = False,
 ) -> int:
-    """Time a fresh sandbox and a warm call, with a cold Python that imports the same beside them.
+    """Time a fresh sandbox, a warm call, and for comparison a cold Python that imports the same modules.
 
-    The full set of numbers, with peers, is `make bench` in the source.
+    `make bench` in the source measures everything, other products included.
     """
     import anyio
 

@@ -41,14 +41,17 @@ def doctor(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Show what would make missing layers hold, ask, and do it as root, by sudo.")
+        bool,
+        typer.Option(
+            "--fix", help="Show the commands that enable missing layers, ask, and run them as root with sudo."
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --fix: do not ask.")] = False,
 ) -> int:
-    """Check every layer of isolation on this host: whether it holds, why not, and the command that fixes it.
+    """Check every layer of isolation on this host: whether it holds, why not, and the command to fix it.
 
-    Prints the host, its init and its control groups first, and at last what the images need of this system and do not
-    find, and which GPUs can be opened. Leaves with 1 when a layer is missing that the settings do not name optional.
+    Prints the host, its init and its control groups, then the layers, missing system packages of images, and usable
+    GPUs. The exit code is 1 if a layer is missing that the settings do not make optional.
     """
     from warren.bootstrap.local_engine import find_gpus
     from warren.settings import Settings
@@ -75,13 +78,15 @@ def stop_engine(
     *,
     sandboxes: Annotated[
         bool,
-        typer.Option("--sandboxes", help="Stop every sandbox first. Workspaces that are meant to stay do; others go."),
+        typer.Option(
+            "--sandboxes", help="Stop every sandbox first. Persistent workspaces stay; ephemeral ones are deleted."
+        ),
     ] = False,
 ) -> int:
-    """End the processes that the embedded engine keeps warm between commands.
+    """End the processes that the engine keeps warm between commands.
 
-    Running sandboxes live on, unless they are to be stopped too. The next command starts the processes again, which
-    takes about a second.
+    Running sandboxes keep running without --sandboxes. The next command starts the processes again, which takes about a
+    second.
     """
     import anyio
 
@@ -94,8 +99,8 @@ def stop_engine(
     with only_one(settings.data_dir) if sandboxes else contextlib.nullcontext():
         anyio.run(retire_engine, settings, sandboxes)
     if sys.stdout.isatty():
-        of_sandboxes = "Sandboxes were stopped" if sandboxes else "Running sandboxes live on"
-        print(f"What was kept warm has ended. {of_sandboxes}; the next command starts it again.")
+        of_sandboxes = "Sandboxes were stopped" if sandboxes else "Running sandboxes keep running"
+        print(f"The warm processes have ended. {of_sandboxes}; the next command starts them again.")
     return 0
 
 
@@ -130,7 +135,7 @@ def _repair(report: Report, *, yes: bool) -> bool:
     found = report.found
     repairs = plan_repairs(found.layers, found.host)
     if not repairs:
-        _tell("Nothing here is for --fix to change." if found.missing else "Every layer that is needed holds.")
+        _tell("There is nothing that --fix can change." if found.missing else "Every layer that is needed holds.")
         return True
     _tell("\n".join(("These commands will be run as root:", "", *map(str, repairs), "")))
     sudo = "" if found.host.is_root else shutil.which("sudo", path=PROGRAM_FOLDERS)

@@ -14,12 +14,12 @@ from warren.cli.terminal.tables import as_plain, print_either, print_json, print
 if TYPE_CHECKING:
     from warren import AsyncSandbox
 
-app = typer.Typer(help="Show and change what a sandbox may reach.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Show and change the egress of a sandbox.", no_args_is_help=True, rich_markup_mode=None)
 
 
-@app.command("show", short_help="Show what a sandbox may reach.", epilog="\b\nExample:\n  warren egress show 3fa9")
+@app.command("show", short_help="Show the egress of a sandbox.", epilog="\b\nExample:\n  warren egress show 3fa9")
 def show(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
-    """Show what a sandbox may reach, and what it was granted for a while."""
+    """Show the egress of a sandbox and its temporary grants."""
 
     async def work(found: AsyncSandbox) -> None:
         grants = await found.egress.grants()
@@ -39,7 +39,7 @@ def show(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = None, as_js
 
 @app.command(
     "set",
-    short_help="Change what a sandbox may reach.",
+    short_help="Change the egress of a sandbox.",
     epilog="\b\nExamples:\n  warren egress set 3fa9 packages\n"
     "  warren egress set 3fa9 rules --allow 'api.example.org' --allow 'db.example.org:5432'\n"
     "  warren egress set 3fa9 none    # open connections are cut",
@@ -53,7 +53,7 @@ def change(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> int:
-    """Change what a sandbox may reach. It is in force at once; connections that it does not allow are cut."""
+    """Change the egress of a sandbox at once. Connections that are no longer allowed are closed."""
     egress = build_egress(mode, allow)
 
     async def work(found: AsyncSandbox) -> None:
@@ -65,25 +65,25 @@ def change(
 
 @app.command(
     "grant",
-    short_help="Let a sandbox reach something for a while.",
+    short_help="Let a sandbox reach a host for a limited time.",
     epilog="\b\nExamples:\n  warren egress grant 3fa9 api.example.org --for 10m\n"
     "  warren egress grant 3fa9 '*.example.org:443,8443'\n  warren egress grant 3fa9 data.example.org:80 --method GET",
 )
 def grant(
     sandbox: SandboxId,
     target: Annotated[
-        str, argument("HOST[:PORTS]", "A name, a glob, an address or a network; ports 80 and 443 unless given.")
+        str, argument("HOST[:PORTS]", "Host name, glob, address or network; ports 80 and 443 unless given.")
     ],
     *,
-    duration: Annotated[float, duration("For how long, such as 10m.", "--for")] = "1h",  # type: ignore[assignment]  # typer parses what stands here as it does what is typed
+    duration: Annotated[float, duration("Duration of the grant, such as 10m.", "--for")] = "1h",  # type: ignore[assignment]  # typer parses what stands here as it does what is typed
     method: Annotated[
-        list[str] | None, option("METHOD", "Only with this method, of plain HTTP; repeatable.", "--method")
+        list[str] | None, option("METHOD", "Allow only this method of plain HTTP; repeatable.", "--method")
     ] = None,
     url: Url = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> int:
-    """Let a sandbox reach something for a while, besides what it may reach anyway."""
+    """Let a sandbox reach a host for a limited time, in addition to its egress."""
     rule = parse_target(target)
 
     async def work(found: AsyncSandbox) -> None:
@@ -99,20 +99,20 @@ def grant(
 
 @app.command(
     "revoke",
-    short_help="Take back a grant.",
+    short_help="Revoke a grant.",
     epilog="\b\nExample:\n  warren egress revoke 3fa9 grt_5c1f0a9b2d3e4f60718293a4",
 )
 def revoke(
     sandbox: SandboxId,
-    grant_id: Annotated[str, argument("GRANT", "Its id, as `warren egress show` has it.")],
+    grant_id: Annotated[str, argument("GRANT", "Id of the grant, from `warren egress show`.")],
     *,
     url: Url = None,
     data_dir: DataDir = None,
 ) -> int:
-    """Take back a grant; connections that nothing else allows are cut."""
+    """Revoke a grant. Connections that are no longer allowed are closed."""
 
     async def work(found: AsyncSandbox) -> None:
         await found.egress.revoke(grant_id)
-        print(f"{grant_id} was taken back.")
+        print(f"{grant_id} is revoked.")
 
     return run_with_sandbox(Target(url, data_dir), sandbox, work)

@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 Name = Annotated[
-    str, argument("NAME", "The image's name, as `warren image list` shows it.", autocompletion=candidates.list_images)
+    str, argument("NAME", "Name of the image, from `warren image list`.", autocompletion=candidates.list_images)
 ]
 
 
@@ -42,10 +42,10 @@ def list_images(*, as_json: AsJson = False) -> None:
 def build(
     name: Name,
     *,
-    force: Annotated[bool, typer.Option("--force", help="Build it again although nothing changed.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Build again even if nothing changed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build an image, unless it is built already. A build that is stopped half-way leaves nothing behind."""
+    """Build an image unless it is built already. An interrupted build leaves nothing behind."""
     from warren.cli.terminal.progress import build_with_progress
 
     catalog = _catalog()
@@ -62,7 +62,7 @@ def build(
 
 @app.command("show", epilog="\b\nExample:\n  warren image show data")
 def show(name: Name, *, as_json: AsJson = False) -> None:
-    """Show what an image is made of."""
+    """Show the contents of an image."""
     catalog = _catalog()
     spec, status = catalog.spec(name), catalog.status(name)
     if as_json:
@@ -92,7 +92,7 @@ def show(name: Name, *, as_json: AsJson = False) -> None:
 def remove(
     name: Name,
     *,
-    stale: Annotated[bool, typer.Option("--stale", help="Only builds of earlier versions of it.")] = False,
+    stale: Annotated[bool, typer.Option("--stale", help="Only outdated builds.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete the builds of an image; its spec stays, and it can be built again."""
@@ -118,7 +118,7 @@ def _catalog() -> Catalog:
 def _built(status: ImageStatus) -> str:
     if status.built:
         return render_size(status.size_bytes)
-    return "no, an earlier one is" if status.stale else "no"
+    return "no, an earlier version is" if status.stale else "no"
 
 
 def _as_json(spec: ImageSpec, status: ImageStatus) -> dict[str, Any]:

@@ -44,27 +44,27 @@ def _parse_scope(text: str) -> Scope:
     "  warren keys create dashboard --tenant acme --subject ann --scope read --json",
 )
 def create(
-    name: Annotated[str, argument("NAME", "What to call it; no two in force have one name.")],
+    name: Annotated[str, argument("NAME", "Name of the key, unique among keys in force.")],
     *,
-    tenant: Annotated[str, option("NAME", "Who shares nothing with other tenants.")] = "default",
-    subject: Annotated[str | None, option("NAME", "Whose sandboxes it sees; the key's name unless set.")] = None,
+    tenant: Annotated[str, option("NAME", "Tenant of the key; tenants share nothing.")] = "default",
+    subject: Annotated[str | None, option("NAME", "Owner of its sandboxes; the key's name unless set.")] = None,
     scope: Annotated[
         Any,
         option(
             "SCOPE",
-            "What it allows: read, run, or admin.",
+            "Scope: read, run or admin.",
             parser=_parse_scope,
             autocompletion=choose_from("read", "run", "admin"),
         ),
     ] = "run",
-    expires: Annotated[float | None, duration("End it after so long, such as 30d.")] = None,
+    expires: Annotated[float | None, duration("Lifetime, such as 30d; unlimited unless set.")] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an API key and print its secret, which is kept nowhere: only this once can it be read.
+    """Make an API key and print its secret. It is not stored and cannot be shown again.
 
-    A key of the scope run makes and uses sandboxes of its own; read only looks at them; admin sees everybody's, and
-    the audit record.
+    Scopes: run makes and uses sandboxes of its owner; read only lists and reads them; admin includes those of all
+    owners, and the audit record.
     """
     from warren.cli.service.offline_store import build_caller
 
@@ -80,7 +80,7 @@ def create(
 
 @app.command("list", short_help="List the keys.", epilog="\b\nExamples:\n  warren keys list\n  warren keys list --json")
 def list_keys(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """List the keys, those too that have expired or were revoked. Secrets are not kept."""
+    """List the keys, including expired and revoked ones. Secrets are not stored."""
     keys = _run(data_dir, lambda _keys, store: store.keys())
     if as_json:
         print_json([_as_json(key) for key in keys])
@@ -102,16 +102,16 @@ def list_keys(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 @app.command(
     "revoke",
-    short_help="Take a key back.",
+    short_help="Revoke a key.",
     epilog="\b\nExamples:\n  warren keys revoke laptop\n  warren keys revoke key_0f1e2d3c4b5a69788796a5b4",
 )
 def revoke(
-    id_or_name: Annotated[str, argument("ID_OR_NAME", "Which, as `warren keys list` shows it.")],
+    id_or_name: Annotated[str, argument("ID_OR_NAME", "Id or name, from `warren keys list`.")],
     *,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a key back: a running service refuses it within a second. What it made stays."""
+    """Revoke a key: a running service refuses it within a second. Its sandboxes stay."""
     from warren.cli.service.offline_store import build_caller
 
     key = _run(data_dir, lambda keys, _store: keys.revoke(id_or_name, by=build_caller()))

@@ -26,15 +26,15 @@ _PREFIX = "stdio-"
 def mcp(
     *,
     session: Annotated[
-        str | None, option("NAME", "Use the sandbox of this name, and keep it; otherwise a new one, gone at the end.")
+        str | None, option("NAME", "Use the sandbox of this name and keep it. Default: a new one, removed at the end.")
     ] = None,
     url: Url = None,
-    api_key: Annotated[str | None, option("KEY", "The key for --url; WARREN_API_KEY unless set.", "--api-key")] = None,
+    api_key: Annotated[str | None, option("KEY", "API key for --url; WARREN_API_KEY unless set.", "--api-key")] = None,
     data_dir: DataDir = None,
 ) -> int:
     """Serve MCP over standard input and output, for one client, until it leaves.
 
-    Uses the service that is named, else the one of this machine, else an engine in this command: nothing has to run.
+    Uses the service of --url, else the service of this machine, else an embedded one: no service has to run.
     """
     from warren.mcp_server.stdio import claimed_descriptors
 

@@ -32,29 +32,27 @@ def ps(
         list[str] | None,
         option(
             "STATUS",
-            "Only these, such as running or stopped; repeatable.",
+            "Only this status, such as running or stopped; repeatable.",
             autocompletion=choose_from("running", "stopped", "creating", "starting", "stopping", "destroying"),
         ),
     ] = None,
-    image: Annotated[str | None, option("NAME", "Only of this image.", "--image", "-i")] = None,
+    image: Annotated[str | None, option("NAME", "Only sandboxes of this image.", "--image", "-i")] = None,
     label: Annotated[
-        list[str] | None, option("NAME=VALUE", "Only with this label; repeatable.", "--label", "-l")
+        list[str] | None, option("NAME=VALUE", "Only sandboxes with this label; repeatable.", "--label", "-l")
     ] = None,
     everybody: Annotated[
         bool,
-        typer.Option(
-            "--everybody", "-a", help="Other people's too, with a key of the scope admin; without --url they are shown."
-        ),
+        typer.Option("--everybody", "-a", help="Include other owners; needs an admin key. Always on without --url."),
     ] = False,
-    limit: Annotated[int, option("N", "How many at most, newest first.", min=1)] = LIMIT,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print ids only.")] = False,
+    limit: Annotated[int, option("N", "Maximum number of rows.", min=1)] = LIMIT,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only ids.")] = False,
     url: Url = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> int:
     """List the sandboxes, newest first.
 
-    Where no service runs, a sandbox that has died meanwhile is stopped or removed first.
+    If no service runs, the store is read; sandboxes that have died are then stopped or removed first.
     """
     target = Target(url, data_dir)
     labels = dict(parse_pair(pair) for pair in label or ())

@@ -42,28 +42,32 @@ _PHASES = {"load": "loading the page", "slides": "taking slides", "write": "writ
 
 
 def render(
-    page: Annotated[str, argument("PAGE", "The HTML; each element of the class slide is a slide.")],
+    page: Annotated[str, argument("PAGE", "HTML file; each element of the class slide becomes a slide.")],
     *,
-    output: Annotated[str | None, option("FILE", "The .pptx, or a .zip of everything.", "--output", "-o")] = None,
-    assets: Annotated[str | None, option("DIR", "Files that the page finds under assets/.")] = None,
+    output: Annotated[
+        str | None, option("FILE", "Output file: a .pptx, or a .zip with everything.", "--output", "-o")
+    ] = None,
+    assets: Annotated[str | None, option("DIR", "Folder that the page reads as assets/.")] = None,
     editable: Annotated[
         bool | None,
-        typer.Option("--editable/--pictures", show_default=False, help="Text and shapes, or a picture a slide."),
+        typer.Option(
+            "--editable/--pictures", show_default=False, help="Editable text and shapes, or one picture per slide."
+        ),
     ] = None,
-    previews: Annotated[str | None, option("DIR", "Save a picture of each slide here.")] = None,
+    previews: Annotated[str | None, option("DIR", "Save a picture of each slide to this folder.")] = None,
     url: Url = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> int:
     """Make a PowerPoint presentation of a page.
 
-    The page is rendered in a sandbox of its own, without a network, so what it loads it must bring: in the folder given
-    with --assets, or in itself. Without -o the presentation is beside the page. Needs the image office once:
+    The page is rendered in a sandbox of its own without a network, so its files must be in the folder of --assets or in
+    the page itself. Without -o, the presentation is written beside the page. Needs the image office:
     warren image build office.
     """
     wanted = output or f"{os.path.splitext(page)[0]}.pptx"
     if not wanted.endswith((".pptx", ".zip")):
-        raise typer.BadParameter(f"{wanted} ends neither in .pptx nor in .zip: those are what can be made.")
+        raise typer.BadParameter(f"{wanted} ends neither in .pptx nor in .zip: choose one of them.")
     _check_writable(wanted, previews)
     html, files, target = _read_page(page), _read_assets(page, assets), Target(url, data_dir)
 
@@ -154,7 +158,7 @@ def _save(archive: bytes, output: str, previews: str | None) -> None:
                     left -= len(picture)
     except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError, EOFError) as exc:
         raise RenderFailed(
-            "what came is no archive of a presentation: the page must have attacked its renderer"
+            "the answer is not an archive of a presentation: the page must have attacked its renderer"
         ) from exc
     _write(output, archive if output.endswith(".zip") else content)
     if previews is not None:

@@ -31,34 +31,34 @@ Examples:
 def run(
     ctx: typer.Context,
     file: Annotated[
-        str | None, argument("FILE", "The program; - reads it from standard input. What ends in .sh runs in bash.")
+        str | None, argument("FILE", "Program to run; - reads standard input. Files ending in .sh run in bash.")
     ] = None,
-    args: Annotated[list[str] | None, argument("[-- ARGS...]", "The program's arguments.")] = None,
+    args: Annotated[list[str] | None, argument("[-- ARGS...]", "Arguments of the program.")] = None,
     *,
-    code: Annotated[str | None, option("CODE", "The program itself, instead of a file.", "--code", "-c")] = None,
+    code: Annotated[str | None, option("CODE", "Source code to run, instead of a file.", "--code", "-c")] = None,
     choice: Choice,
-    timeout: Annotated[float | None, duration("End it after so long, such as 30s or 5m; never unless set.")] = None,
+    timeout: Annotated[float | None, duration("Time limit, such as 30s or 5m; none unless set.")] = None,
     egress: EgressMode = None,
     allow: Allow = None,
     files: Annotated[
-        list[str] | None, option("SRC[:DEST]", "Copy a file or folder into the workspace first.", "--file")
+        list[str] | None, option("SRC[:DEST]", "Copy a file or folder into the workspace first; repeatable.", "--file")
     ] = None,
-    output: Annotated[str | None, option("DIR", "Copy the files it made or changed into this folder.")] = None,
+    output: Annotated[str | None, option("DIR", "Copy the files that it creates or changes to this folder.")] = None,
     shell: Annotated[bool, typer.Option("--shell", help="Run it in bash instead of Python.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, once it has ended.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON at the end.")] = False,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
     url: Annotated[
         str | None,
         option(
             "URL",
-            "Run it on this service, with the key in WARREN_API_KEY; WARREN_URL, else on this machine.",
+            "URL of a service to run it on; its key is in WARREN_API_KEY. Default: WARREN_URL, then this machine.",
             "--url",
             callback=use_default_url,
         ),
     ] = None,
 ) -> int:
-    """Run a program in a fresh sandbox and leave with its exit code.
+    """Run a program in a fresh sandbox and exit with its exit code.
 
     Output appears as it is written. The sandbox is destroyed at the end, whatever happens. The exit code is the
     program's own; 124 when it ran out of time, 137 when out of memory, 128 + N when killed by signal N.

@@ -44,17 +44,19 @@ def create(
     choice: Choice,
     egress: EgressMode = None,
     allow: Allow = None,
-    label: Annotated[list[str] | None, option("NAME=VALUE", "Label it; repeatable.", "--label", "-l")] = None,
-    session: Annotated[str | None, option("KEY", "The sandbox of this key, if there is one already.")] = None,
-    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Its workspace is gone when it stops.")] = False,
-    idle_timeout: Annotated[float | None, duration("Stop it after so long without use.")] = None,
-    lifetime: Annotated[float | None, duration("Destroy it after so long.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print its id only.")] = False,
+    label: Annotated[list[str] | None, option("NAME=VALUE", "Add a label; repeatable.", "--label", "-l")] = None,
+    session: Annotated[str | None, option("KEY", "Session key; an existing sandbox with this key is returned.")] = None,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Delete the workspace when the sandbox stops.")
+    ] = False,
+    idle_timeout: Annotated[float | None, duration("Stop the sandbox after this idle time.")] = None,
+    lifetime: Annotated[float | None, duration("Destroy the sandbox after this time.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the id.")] = False,
     url: Url = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> int:
-    """Make a sandbox that stays until it is removed, and print its id."""
+    """Make a sandbox that exists until it is removed, and print its id."""
     options: dict[str, Any] = {
         **choice.build_options(),
         "egress": build_egress(egress, allow),
@@ -80,8 +82,8 @@ def create(
     return run_with_client(target, work)
 
 
-app.command("exec", short_help="Run something in a sandbox.", epilog=sandbox_exec.EXAMPLES)(sandbox_exec.run)
-app.command("logs", short_help="Show what something wrote.", epilog=sandbox_logs.EXAMPLES)(sandbox_logs.logs)
+app.command("exec", short_help="Run a program in a sandbox.", epilog=sandbox_exec.EXAMPLES)(sandbox_exec.run)
+app.command("logs", short_help="Show the output of an execution.", epilog=sandbox_logs.EXAMPLES)(sandbox_logs.logs)
 
 
 @app.command(
@@ -90,13 +92,13 @@ app.command("logs", short_help="Show what something wrote.", epilog=sandbox_logs
     epilog="\b\nExamples:\n  warren sandbox stop 3fa9\n  warren sandbox stop $(warren ps --quiet --status running)",
 )
 def stop(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
-    """Stop sandboxes: processes end and memory is free, and the workspace stays for the next start."""
+    """Stop sandboxes: processes end, memory is freed, and the workspace stays for the next start."""
     return _for_each(sandboxes, "stopped", lambda each: each.stop(), Target(url, data_dir), as_json=as_json)
 
 
 @app.command("start", short_help="Start stopped sandboxes.", epilog="\b\nExample:\n  warren sandbox start 3fa9")
 def start(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
-    """Start stopped sandboxes; running something in one starts it too."""
+    """Start stopped sandboxes. An execution in a stopped sandbox starts it too."""
     return _for_each(sandboxes, "running", lambda each: each.resume(), Target(url, data_dir), as_json=as_json)
 
 
@@ -106,7 +108,7 @@ def start(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, a
     epilog="\b\nExamples:\n  warren sandbox rm 3fa9\n  warren sandbox rm $(warren ps --quiet --status stopped)",
 )
 def remove(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
-    """Remove sandboxes with everything in them, whatever they are doing."""
+    """Remove sandboxes and their workspaces, running or not."""
     return _for_each(sandboxes, "removed", lambda each: each.delete(), Target(url, data_dir), as_json=as_json)
 
 

@@ -57,10 +57,10 @@ class _Copied:
 
 def copy(
     source: Annotated[
-        str, argument("SOURCE", "A path here, or SANDBOX:PATH; - is standard input.", autocompletion=list_places)
+        str, argument("SOURCE", "Local path or SANDBOX:PATH; - is standard input.", autocompletion=list_places)
     ],
     target: Annotated[
-        str, argument("TARGET", "SANDBOX:PATH, or a path here; - is standard output.", autocompletion=list_places)
+        str, argument("TARGET", "SANDBOX:PATH or local path; - is standard output.", autocompletion=list_places)
     ],
     *,
     url: Url = None,
@@ -69,14 +69,14 @@ def copy(
 ) -> int:
     """Copy a file, or a folder with all below it, into a sandbox or out of it.
 
-    One of the two is SANDBOX:PATH, relative to the workspace. As with cp, what goes to a folder that is there keeps its
-    name; a file here whose name has a colon is written as ./name.
+    One of the two is SANDBOX:PATH, relative to the workspace. As with cp, a copy into an existing folder keeps its
+    name. Write a local file whose name has a colon as ./name.
     """
     from warren.cli.execution.copying import Room
 
     begin, end = _parse(source), _parse(target)
     if (begin.sandbox is None) == (end.sandbox is None):
-        raise typer.BadParameter("one of the two must be SANDBOX:PATH, and the other a path here.")
+        raise typer.BadParameter("one of the two must be SANDBOX:PATH, and the other a local path.")
     if begin.sandbox is None and begin.path != "-":
         os.stat(begin.path)
 
@@ -101,7 +101,7 @@ async def _upload(files: AsyncFiles, source: str, end: _End) -> _Copied:
     target = end.path.rstrip("/") or "."
     if source == "-":
         if end.wants_name:
-            raise typer.BadParameter("what comes from standard input has no name: write SANDBOX:NAME.")
+            raise typer.BadParameter("standard input has no name: write SANDBOX:NAME.")
         with show_transfer("standard input") as transfer:
             await files.write(target, sys.stdin.buffer, progress=transfer)
         return _Copied(source, target, (await files.stat(target)).size, is_folder=False)

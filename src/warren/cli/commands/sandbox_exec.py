@@ -29,26 +29,32 @@ Examples:
 
 def run(
     sandbox: SandboxId,
-    command: Annotated[list[str] | None, argument("[-- COMMAND...]", "A program and its arguments.")] = None,
+    command: Annotated[list[str] | None, argument("[-- COMMAND...]", "Program and its arguments.")] = None,
     *,
-    code: Annotated[str | None, option("CODE", "Python, in a kernel that keeps its variables.", "--code", "-c")] = None,
+    code: Annotated[
+        str | None, option("CODE", "Python code, run in a kernel that keeps its variables.", "--code", "-c")
+    ] = None,
     shell: Annotated[bool, typer.Option("--shell", help="The code is bash.")] = False,
-    kernel: Annotated[str, option("NAME", "The kernel that Python runs in.")] = "main",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run Python in a process of its own instead.")] = False,
-    timeout: Annotated[float | None, duration("End it after so long, such as 30s or 5m.")] = None,
+    kernel: Annotated[str, option("NAME", "Kernel to run Python in.")] = "main",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run Python in a new process instead of a kernel.")] = False,
+    timeout: Annotated[float | None, duration("Time limit, such as 30s or 5m.")] = None,
     env: Env = None,
-    cwd: Annotated[str | None, option("DIR", "The folder to run it in, in the workspace.")] = None,
-    figures: Annotated[str | None, option("DIR", "Save the images that Python shows into this folder.")] = None,
-    no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Leave standard input to others.")] = False,
+    cwd: Annotated[str | None, option("DIR", "Working directory, inside the workspace.")] = None,
+    figures: Annotated[str | None, option("DIR", "Save the images that Python displays to this folder.")] = None,
+    no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Do not forward standard input.")] = False,
     background: Annotated[
         bool,
-        typer.Option("--background", "-d", help="Print the execution's id and leave; `warren sandbox logs` shows it."),
+        typer.Option(
+            "--background",
+            "-d",
+            help="Print the id of the execution and return; `warren sandbox logs` shows its output.",
+        ),
     ] = False,
     url: Url = None,
     data_dir: DataDir = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, once it has ended.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON at the end.")] = False,
 ) -> int:
-    """Run a program, or Python, in a sandbox, and leave with its exit code.
+    """Run a program or Python code in a sandbox, and exit with its exit code.
 
     A stopped sandbox is started first. Output appears as it is written, and Ctrl-C interrupts the program. The exit
     code is the program's own; 124 when it ran out of time, 137 when out of memory, 128 + N when killed by signal N.

@@ -24,18 +24,18 @@ Examples:
 
 def install(
     sandbox: SandboxId,
-    packages: Annotated[list[str], argument("PACKAGE...", "Names, with versions if you like.")],
+    packages: Annotated[list[str], argument("PACKAGE...", "Package names, with optional version specifiers.")],
     *,
-    npm: Annotated[bool, typer.Option("--npm", help="Packages of npm, not of Python.")] = False,
-    upgrade: Annotated[bool, typer.Option("--upgrade", "-U", help="Replace what is there by the newest.")] = False,
-    timeout: Annotated[float | None, duration("Give up after so long.")] = None,
+    npm: Annotated[bool, typer.Option("--npm", help="Install from npm instead of a Python index.")] = False,
+    upgrade: Annotated[bool, typer.Option("--upgrade", "-U", help="Upgrade to the newest versions.")] = False,
+    timeout: Annotated[float | None, duration("Time limit, such as 5m.")] = None,
     url: Url = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> int:
     """Install packages in a sandbox; they stay with its workspace.
 
-    The sandbox must be allowed to reach the package index: see `--egress` of `warren sandbox create`.
+    The egress of the sandbox must include the package index: see `--egress` of `warren sandbox create`.
     """
 
     def tell(text: str) -> None:

@@ -30,18 +30,18 @@ _LISTED = 100
 def logs(
     sandbox: SandboxId,
     execution: Annotated[
-        str | None, argument("[EXECUTION]", "The id of an execution, or its beginning; the newest unless given.")
+        str | None, argument("[EXECUTION]", "Id of an execution, or a unique prefix; the newest unless given.")
     ] = None,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the execution ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the execution ends.")] = False,
     listing: Annotated[bool, typer.Option("--list", help="List the executions instead, newest first.")] = False,
     url: Url = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show what an execution wrote, as it wrote it.
+    """Show the output of an execution.
 
-    Leaves with 0 however the execution ended, unless it is followed: then with its exit code.
+    The exit code is 0 however the execution ended; with --follow, it is that of the execution.
     """
 
     async def work(place: AsyncSandbox) -> int:
@@ -98,7 +98,7 @@ async def _show(sandbox: AsyncSandbox, execution_id: str, as_json: bool) -> None
     for display in result.displays:
         await write_patiently(1, f"{display.text}\n".encode())
     if result.truncated:
-        os.write(2, b"warren: this is the beginning and the end: the middle was not kept\n")
+        os.write(2, b"warren: this is the beginning and the end: the middle was not stored\n")
 
 
 def _list(found: list[Result], as_json: bool) -> None:

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from warren import AsyncSandbox
 
 app = typer.Typer(
-    help="Secrets that a sandbox uses and never has: the service puts them into its requests.",
+    help="Secrets that a sandbox uses but never sees: the service inserts them into its requests.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, argument("NAME", "Its name, and that of the variable inside.")]
+Name = Annotated[str, argument("NAME", "Name of the secret, and of the environment variable inside.")]
 
 
 @app.command(
@@ -34,16 +34,16 @@ def add(
     sandbox: SandboxId,
     name: Name,
     *,
-    host: Annotated[list[str], option("HOST", "Where it may be sent, by exact name; repeatable.", "--host")],
+    host: Annotated[list[str], option("HOST", "Exact name of a host that may receive it; repeatable.", "--host")],
     url: Url = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> int:
-    """Let a sandbox use a secret at some hosts. The value is read from standard input, or asked for.
+    """Let a sandbox use a secret at some hosts. The value is read from standard input, or from a prompt.
 
-    The sandbox gets a placeholder in a variable of that name: what begins from now on has it. A program writes it where
-    the value would go and calls http://HOST; the service puts in the value and speaks TLS to that host. What the
-    sandbox may reach has to include the host.
+    The sandbox gets a placeholder in an environment variable of that name, for programs that start from now on. A
+    program sends it in place of the value to http://HOST; the service inserts the value and uses TLS to that host. The
+    egress of the sandbox must include the host.
     """
     value = getpass.getpass(f"Value of {name}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
 
@@ -70,12 +70,12 @@ def list_secrets(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = Non
     return run_with_sandbox(Target(url, data_dir), sandbox, work, to_use=False)
 
 
-@app.command("rm", short_help="Take back a secret.", epilog="\b\nExample:\n  warren secret rm 3fa9 API_TOKEN")
+@app.command("rm", short_help="Remove a secret.", epilog="\b\nExample:\n  warren secret rm 3fa9 API_TOKEN")
 def remove(sandbox: SandboxId, name: Name, *, url: Url = None, data_dir: DataDir = None) -> int:
-    """Take back a secret: its placeholder means nothing from then on."""
+    """Remove a secret: its placeholder is no longer replaced."""
 
     async def work(found: AsyncSandbox) -> None:
         await found.egress.remove_secret(name)
-        print(f"{name} was taken back.")
+        print(f"{name} is removed.")
 
     return run_with_sandbox(Target(url, data_dir), sandbox, work)

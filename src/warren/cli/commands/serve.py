@@ -36,19 +36,21 @@ def serve(
     *,
     host: Annotated[str | None, option("ADDRESS", "Address to listen on; 127.0.0.1 unless set.")] = None,
     port: Annotated[int | None, option("N", "Port to listen on; 8000 unless set.")] = None,
-    data_dir: Annotated[str | None, option("DIR", "Where images, workspaces and records are kept.")] = None,
-    no_auth: Annotated[bool, typer.Option("--no-auth", help="Ask for no key; refused unless on loopback.")] = False,
+    data_dir: Annotated[str | None, option("DIR", "Data folder: images, workspaces and records.")] = None,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Require no key; refused unless on loopback.")] = False,
     image: ImageName = None,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
     daemon: Annotated[
-        bool, typer.Option("--daemon", help="Return once it is ready; it goes on in the background, with a log file.")
+        bool, typer.Option("--daemon", help="Run in the background with a log file; return when ready.")
     ] = False,
     log_file: Annotated[
-        str | None, option("FILE", "Where a daemon logs; service.log of the data folder unless set.")
+        str | None, option("FILE", "Log file of a daemon; service.log in the data folder unless set.")
     ] = None,
     as_json: AsJson = False,
-    detached: Annotated[bool, typer.Option("--detached", hidden=True, help="Be what --daemon starts.")] = False,
+    detached: Annotated[
+        bool, typer.Option("--detached", hidden=True, help="Run as the process that --daemon starts.")
+    ] = False,
 ) -> int:
     """Serve sandboxes over HTTP. The first start builds the default image, which takes a minute, and makes a key.
 

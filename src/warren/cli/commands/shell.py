@@ -44,14 +44,14 @@ _PYTHON = ("python", "-c", _START_PYTHON)
 @choosing
 def shell(
     *,
-    python: Annotated[bool, typer.Option("--python/--bash", help="An interactive Python, or bash.")] = False,
+    python: Annotated[bool, typer.Option("--python/--bash", help="Start an interactive Python, or bash.")] = False,
     sandbox: Annotated[
         str | None,
         option(
-            "SANDBOX", "A sandbox that stays, instead of a fresh one.", "--sandbox", "-s", autocompletion=list_sandboxes
+            "SANDBOX", "Existing sandbox, instead of a fresh one.", "--sandbox", "-s", autocompletion=list_sandboxes
         ),
     ] = None,
-    terminal: Annotated[str, option("NAME", "Which of its terminals; one that is not there yet is opened.")] = "main",
+    terminal: Annotated[str, option("NAME", "Name of the terminal; opened if it does not exist.")] = "main",
     choice: Choice,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
@@ -60,8 +60,8 @@ def shell(
 ) -> int:
     """Open a terminal in a fresh sandbox; leaving it destroys the sandbox and its files.
 
-    With --sandbox, the terminal is in one that stays: its program runs on when the connection ends, and the
-    same command returns to it, with what was on the screen. The exit code is that of bash or Python.
+    With --sandbox, the terminal belongs to an existing sandbox: its program keeps running when the connection ends, and
+    the same command returns to it, with the screen as it was. The exit code is that of bash or Python.
     """
     if not os.isatty(0):
         raise InvalidRequest("warren shell needs a terminal: to run what comes from a pipe, use `warren run --shell -`")
@@ -76,7 +76,7 @@ def shell(
     from warren.cli.execution.attach import attach
 
     if sandbox is not None and choice != Choice():
-        raise typer.BadParameter("a sandbox that is there has its image and limits: leave them out with --sandbox.")
+        raise typer.BadParameter("an existing sandbox has its image and limits: leave them out with --sandbox.")
     return attach(Target(url, data_dir), sandbox, terminal, python=python, options=choice.build_options())
 
 

@@ -24,9 +24,9 @@ VERSION_EXAMPLES = "\b\nExample:\n  warren version"
 
 
 def status(*, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
-    """Say whether a service runs, where, and how it is.
+    """Show whether a service runs, where, and its state.
 
-    Leaves with 0 when it can do its work, with 1 when it cannot and says why, and with 3 when none runs.
+    The exit code is 0 if the service is healthy, 1 if it is not (the reasons are printed), and 3 if none runs.
     """
     if url is not None:
         return _show({"running": True, "address": url, **_ask(url)}, as_json)
@@ -92,7 +92,7 @@ def _show(found: dict[str, Any], as_json: bool) -> int:
     elif not found["running"]:
         print(f"No service runs on {found['data_dir']}.")
         if "command" in found:
-            print(f"Process {found['command']}, a command of yours, uses it now.")
+            print(f"Process {found['command']}, another command, uses it now.")
     else:
         print_table(None, ("", ""), _rows(found))
     if not found["running"]:

@@ -44,21 +44,19 @@ class _Row:
 
 def top(
     *,
-    once: Annotated[bool, typer.Option("--once", help="Print it once and leave; also what a pipe gets.")] = False,
-    interval: Annotated[float, duration("How often to measure.")] = "2s",  # type: ignore[assignment]  # typer parses it
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit; the default in a pipe.")] = False,
+    interval: Annotated[float, duration("Time between measurements.")] = "2s",  # type: ignore[assignment]  # typer parses it
     everybody: Annotated[
         bool,
-        typer.Option(
-            "--everybody", "-a", help="Other people's too, with a key of the scope admin; without --url they are shown."
-        ),
+        typer.Option("--everybody", "-a", help="Include other owners; needs an admin key. Always on without --url."),
     ] = False,
     url: Url = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show what the running sandboxes use: processors, memory, processes and disk; those that use most come first.
+    """Show the processors, memory, processes and disk that running sandboxes use; the largest users come first.
 
-    On a terminal it is drawn again and again, until Ctrl-C.
+    On a terminal, the table is redrawn until Ctrl-C.
     """
     target = Target(url, data_dir)
     shows_everybody = everybody or not target.is_remote

@@ -35,7 +35,7 @@ class Room:
     def check(self, done: int, _total: int | None = None) -> None:
         """Raise InvalidRequest when a file has more than there is room for."""
         if done > self._left:
-            raise InvalidRequest("all that is copied would have more bytes than its workspace can: it is made of holes")
+            raise InvalidRequest("the copies would be larger than the workspace can be: its files are sparse")
 
     def take(self, done: int) -> None:
         """Note that a file was copied."""

@@ -198,7 +198,9 @@ def _connect(probe: socket.socket, where: str, path: str) -> bool:
 def _explain_silence(data_dir: str) -> ConfigError:
     holder = find_holder(data_dir)
     who = "another process" if holder is None else holder.what
-    return ConfigError(f"{who} has {data_dir} but does not answer: it starts or stops, so try again in a moment")
+    return ConfigError(
+        f"{who} holds {data_dir} but does not answer: it is starting or stopping, so try again in a moment"
+    )
 
 
 async def find_sandbox(client: AsyncClient, target: Target, text: str, *, to_use: bool = False) -> AsyncSandbox:

@@ -30,7 +30,7 @@ _WHAT: dict[str, str] = {
     Cause.DISK: "the disk is full",
     Cause.OUTPUT: "it wrote too much output",
     Cause.KILLED: "it was killed",
-    Cause.LOST: "the sandbox went away",
+    Cause.LOST: "the sandbox was lost",
 }
 _MODULE = re.compile(r"No module named '([\w.-]{1,100})'")
 _REFUSED = re.compile(r"(A connection|\d+ connections) (was|were|failed)")
