@@ -85,7 +85,11 @@ class Served:
             stderr=self._log,
             text=True,
         )
-        self.port, self.key = self._read_announcement()
+        try:
+            self.port, self.key = self._read_announcement()
+        except BaseException:
+            self.process.kill()
+            raise
 
     def client(self) -> Client:
         """Open one more connection."""
@@ -129,7 +133,6 @@ class Served:
             try:
                 text += lines.get(timeout=START_S)
             except queue.Empty:
-                self.process.kill()
                 raise RuntimeError(f"the service did not start: {text}") from None
         port, key = re.search(r"http://[^ ]*:(\d+)", text), re.search(r"wrn_[\w-]+", text)
         assert port is not None
