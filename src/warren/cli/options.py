@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from warren.domain.gpus import GpuRequest
     from warren.domain.values import Limits
+    from warren.settings import Settings
 
 
 def choose_from(*words: str) -> Callable[[str], list[str]]:
@@ -96,6 +97,25 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """Where a command's sandboxes are."""
+
+    url: str | None = None
+    data_dir: str | None = None
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a service was named."""
+        return self.url is not None
+
+    def load_settings(self) -> Settings:
+        """Load the settings of a service of this machine."""
+        from warren.settings import Settings
+
+        return Settings.load(flags={"data_dir": self.data_dir})
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """Which sandbox to make. None, and a limit that is not named, mean what the settings say."""
 
@@ -154,24 +174,35 @@ def build_choice(
     )
 
 
-def choosing(command: Callable[..., int]) -> Callable[..., int]:
-    """Declare the options of `build_choice` in place of a command's parameter `choice`, which gets its result."""
+def build_target(*, url: Url = None, data_dir: DataDir = None) -> Target:
+    """Put the options that choose a service together."""
+    return Target(url, data_dir)
+
+
+def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace a command's parameters of the types Choice and Target by the options that these are built from."""
     own = inspect.signature(command, eval_str=True)
-    chosen = inspect.signature(build_choice, eval_str=True).parameters
+    builders = {
+        each.name: _BUILDERS[each.annotation] for each in own.parameters.values() if each.annotation in _BUILDERS
+    }
+    if not builders:
+        return command
+    options = {name: inspect.signature(build, eval_str=True).parameters for name, build in builders.items()}
 
     @functools.wraps(command)
-    def build_and_run(**values: Any) -> int:
-        choice = build_choice(**{name: values.pop(name) for name in chosen})
-        return command(choice=choice, **values)
+    def build_and_run(**values: Any) -> Any:
+        built = {name: builders[name](**{each: values.pop(each) for each in options[name]}) for name in builders}
+        return command(**built, **values)
 
     parameters = [
-        each
-        for declared in own.parameters.values()
-        for each in (chosen.values() if declared.name == "choice" else (declared,))
+        each for name, declared in own.parameters.items() for each in options.get(name, {name: declared}).values()
     ]
     # Typer reads the signature.
     build_and_run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     return build_and_run
+
+
+_BUILDERS: dict[Any, Callable[..., Any]] = {Choice: build_choice, Target: build_target}
 
 
 def _parse_gpus(text: str | None) -> GpuRequest | None:

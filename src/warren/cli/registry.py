@@ -10,6 +10,8 @@ import typer
 import typer.main
 from typer.core import TyperCommand
 
+from warren.cli.options import expand_options
+
 
 class Helpful(TyperCommand):
     """A command whose help names arguments as we do; typer would add brackets and Python's types."""
@@ -99,9 +101,11 @@ def _build(name: str, command: Command) -> Any:
     group = typer.Typer(rich_markup_mode=None, add_completion=False, callback=lambda: None)
     if isinstance(found, typer.Typer):
         for each in found.registered_commands:
-            each.cls = Helpful
+            each.cls, each.callback = Helpful, expand_options(each.callback)  # type: ignore[arg-type]  # all have one
         group.add_typer(found, name=name, short_help=command.help)
     else:
-        group.command(name, cls=Helpful, short_help=command.help, epilog=getattr(module, command.examples))(found)
+        group.command(name, cls=Helpful, short_help=command.help, epilog=getattr(module, command.examples))(
+            expand_options(found)
+        )
     built: Any = typer.main.get_command(group)
     return built.commands[name]

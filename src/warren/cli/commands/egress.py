@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warren.cli.egress_args import Allow, build_egress, parse_target, render_egress, render_target
-from warren.cli.options import AsJson, DataDir, SandboxId, Url, argument, duration, option
-from warren.cli.service.connection import Target, run_with_sandbox
+from warren.cli.options import AsJson, SandboxId, Target, argument, duration, option
+from warren.cli.service.connection import run_with_sandbox
 from warren.cli.terminal.tables import as_plain, print_either, print_json, print_table
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ app = typer.Typer(help="Show and change the egress of a sandbox.", no_args_is_he
 
 
 @app.command("show", short_help="Show the egress of a sandbox.", epilog="\b\nExample:\n  warren egress show 3fa9")
-def show(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
+def show(sandbox: SandboxId, *, where: Target, as_json: AsJson = False) -> int:
     """Show the egress of a sandbox and its temporary grants."""
 
     async def work(found: AsyncSandbox) -> None:
@@ -34,7 +34,7 @@ def show(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = None, as_js
         if rows:
             print_table(None, ("grant", "for a while", "until"), rows)
 
-    return run_with_sandbox(Target(url, data_dir), sandbox, work, to_use=False)
+    return run_with_sandbox(where, sandbox, work, to_use=False)
 
 
 @app.command(
@@ -49,8 +49,7 @@ def change(
     mode: Annotated[str, argument("MODE", "none, packages, rules (see --allow) or open.")],
     *,
     allow: Allow = None,
-    url: Url = None,
-    data_dir: DataDir = None,
+    where: Target,
     as_json: AsJson = False,
 ) -> int:
     """Change the egress of a sandbox at once. Connections that are no longer allowed are closed."""
@@ -60,7 +59,7 @@ def change(
         info = await found.update(egress=egress)
         print_either(as_json, as_plain(info.egress), f"{found.id} may reach: {render_egress(info.egress)}.")
 
-    return run_with_sandbox(Target(url, data_dir), sandbox, work)
+    return run_with_sandbox(where, sandbox, work)
 
 
 @app.command(
@@ -79,8 +78,7 @@ def grant(
     method: Annotated[
         list[str] | None, option("METHOD", "Allow only this method of plain HTTP; repeatable.", "--method")
     ] = None,
-    url: Url = None,
-    data_dir: DataDir = None,
+    where: Target,
     as_json: AsJson = False,
 ) -> int:
     """Let a sandbox reach a host for a limited time, in addition to its egress."""
@@ -94,7 +92,7 @@ def grant(
         sentence = f"{made.id}: {render_target(made.host, made.ports, made.methods)} until {until}."
         print_either(as_json, as_plain(made), sentence)
 
-    return run_with_sandbox(Target(url, data_dir), sandbox, work)
+    return run_with_sandbox(where, sandbox, work)
 
 
 @app.command(
@@ -106,8 +104,7 @@ def revoke(
     sandbox: SandboxId,
     grant_id: Annotated[str, argument("GRANT", "Id of the grant, from `warren egress show`.")],
     *,
-    url: Url = None,
-    data_dir: DataDir = None,
+    where: Target,
 ) -> int:
     """Revoke a grant. Connections that are no longer allowed are closed."""
 
@@ -115,4 +112,4 @@ def revoke(
         await found.egress.revoke(grant_id)
         print(f"{grant_id} is revoked.")
 
-    return run_with_sandbox(Target(url, data_dir), sandbox, work)
+    return run_with_sandbox(where, sandbox, work)

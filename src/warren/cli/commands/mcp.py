@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Annotated
 
-from warren.cli.options import Choice, DataDir, Url, option
-from warren.cli.service.connection import Target, prepare_image, reachable
+from warren.cli.options import Choice, Target, option
+from warren.cli.service.connection import prepare_image, reachable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,9 +28,8 @@ def mcp(
     session: Annotated[
         str | None, option("NAME", "Use the sandbox of this name and keep it. Default: a new one, removed at the end.")
     ] = None,
-    url: Url = None,
+    target: Target,
     api_key: Annotated[str | None, option("KEY", "API key for --url; WARREN_API_KEY unless set.", "--api-key")] = None,
-    data_dir: DataDir = None,
 ) -> int:
     """Serve MCP over standard input and output, for one client, until it leaves.
 
@@ -39,7 +38,7 @@ def mcp(
     from warren.mcp_server.stdio import claimed_descriptors
 
     with claimed_descriptors() as streams:
-        return _serve(streams, Target(url, data_dir), session, api_key)
+        return _serve(streams, target, session, api_key)
 
 
 def _serve(streams: tuple[int, int], target: Target, session: str | None, api_key: str | None) -> int:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, DataDir, Url, choose_from, option
+from warren.cli.options import AsJson, Target, choose_from, option
 from warren.cli.quick.ps import LIMIT, print_sandboxes
-from warren.cli.service.connection import Target, run_with_client
+from warren.cli.service.connection import run_with_client
 from warren.cli.terminal.tables import as_plain, print_json
 from warren.cli.units import parse_pair
 
@@ -46,15 +46,13 @@ def ps(
     ] = False,
     limit: Annotated[int, option("N", "Maximum number of rows.", min=1)] = LIMIT,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only ids.")] = False,
-    url: Url = None,
-    data_dir: DataDir = None,
+    target: Target,
     as_json: AsJson = False,
 ) -> int:
     """List the sandboxes, newest first.
 
     If no service runs, the store is read; sandboxes that have died are then stopped or removed first.
     """
-    target = Target(url, data_dir)
     labels = dict(parse_pair(pair) for pair in label or ())
     of_everybody = everybody or not target.is_remote
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, DataDir, Url, argument, option
-from warren.cli.service.connection import Target, run_with_client
+from warren.cli.options import AsJson, Target, argument, option
+from warren.cli.service.connection import run_with_client
 from warren.cli.terminal.progress import bar
 from warren.cli.terminal.tables import as_plain, harmless, print_json
 from warren.domain.errors import RenderFailed
@@ -55,8 +55,7 @@ def render(
         ),
     ] = None,
     previews: Annotated[str | None, option("DIR", "Save a picture of each slide to this folder.")] = None,
-    url: Url = None,
-    data_dir: DataDir = None,
+    target: Target,
     as_json: AsJson = False,
 ) -> int:
     """Make a PowerPoint presentation of a page.
@@ -69,7 +68,7 @@ def render(
     if not wanted.endswith((".pptx", ".zip")):
         raise typer.BadParameter(f"{wanted} ends neither in .pptx nor in .zip: choose one of them.")
     _check_writable(wanted, previews)
-    html, files, target = _read_page(page), _read_assets(page, assets), Target(url, data_dir)
+    html, files = _read_page(page), _read_assets(page, assets)
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
         try:

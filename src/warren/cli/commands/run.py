@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from warren.cli.egress_args import Allow, EgressMode, build_egress
-from warren.cli.options import AllowBare, Choice, EngineName, argument, choosing, duration, option, use_default_url
+from warren.cli.options import AllowBare, Choice, EngineName, argument, duration, option, use_default_url
 from warren.cli.quick.arguments import SHELL_SUFFIXES
 from warren.cli.units import parse_copy
 
@@ -27,7 +27,6 @@ Examples:
 """
 
 
-@choosing
 def run(
     ctx: typer.Context,
     file: Annotated[

@@ -9,8 +9,8 @@ import typer
 from warren.cli.commands import sandbox_cp, sandbox_exec, sandbox_install, sandbox_logs
 from warren.cli.egress_args import Allow, EgressMode, build_egress
 from warren.cli.errors import explain
-from warren.cli.options import AsJson, Choice, DataDir, SandboxIds, Url, choosing, duration, option
-from warren.cli.service.connection import Target, find_sandbox, prepare_image, run_with_client
+from warren.cli.options import AsJson, Choice, SandboxIds, Target, duration, option
+from warren.cli.service.connection import find_sandbox, prepare_image, run_with_client
 from warren.cli.terminal.tables import as_plain, print_json
 from warren.cli.units import parse_pair
 from warren.domain.errors import RequestError
@@ -38,7 +38,6 @@ app = typer.Typer(
     "  warren sandbox create --allow api.example.org --allow '*.example.net:443'\n"
     "  id=$(warren sandbox create --quiet)\n  warren sandbox create --session ann    # the same one the next time",
 )
-@choosing
 def create(
     *,
     choice: Choice,
@@ -52,8 +51,7 @@ def create(
     idle_timeout: Annotated[float | None, duration("Stop the sandbox after this idle time.")] = None,
     lifetime: Annotated[float | None, duration("Destroy the sandbox after this time.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the id.")] = False,
-    url: Url = None,
-    data_dir: DataDir = None,
+    target: Target,
     as_json: AsJson = False,
 ) -> int:
     """Make a sandbox that exists until it is removed, and print its id."""
@@ -66,7 +64,6 @@ def create(
         "idle_timeout_seconds": idle_timeout,
         "max_lifetime_seconds": lifetime,
     }
-    target = Target(url, data_dir)
     prepare_image(target, choice)
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
@@ -91,15 +88,15 @@ app.command("logs", short_help="Show the output of an execution.", epilog=sandbo
     short_help="Stop sandboxes; workspaces stay.",
     epilog="\b\nExamples:\n  warren sandbox stop 3fa9\n  warren sandbox stop $(warren ps --quiet --status running)",
 )
-def stop(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
+def stop(sandboxes: SandboxIds, *, target: Target, as_json: AsJson = False) -> int:
     """Stop sandboxes: processes end, memory is freed, and the workspace stays for the next start."""
-    return _for_each(sandboxes, "stopped", lambda each: each.stop(), Target(url, data_dir), as_json=as_json)
+    return _for_each(sandboxes, "stopped", lambda each: each.stop(), target, as_json=as_json)
 
 
 @app.command("start", short_help="Start stopped sandboxes.", epilog="\b\nExample:\n  warren sandbox start 3fa9")
-def start(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
+def start(sandboxes: SandboxIds, *, target: Target, as_json: AsJson = False) -> int:
     """Start stopped sandboxes. An execution in a stopped sandbox starts it too."""
-    return _for_each(sandboxes, "running", lambda each: each.resume(), Target(url, data_dir), as_json=as_json)
+    return _for_each(sandboxes, "running", lambda each: each.resume(), target, as_json=as_json)
 
 
 @app.command(
@@ -107,9 +104,9 @@ def start(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, a
     short_help="Remove sandboxes, files and all.",
     epilog="\b\nExamples:\n  warren sandbox rm 3fa9\n  warren sandbox rm $(warren ps --quiet --status stopped)",
 )
-def remove(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
+def remove(sandboxes: SandboxIds, *, target: Target, as_json: AsJson = False) -> int:
     """Remove sandboxes and their workspaces, running or not."""
-    return _for_each(sandboxes, "removed", lambda each: each.delete(), Target(url, data_dir), as_json=as_json)
+    return _for_each(sandboxes, "removed", lambda each: each.delete(), target, as_json=as_json)
 
 
 app.command("install", short_help="Install packages.", epilog=sandbox_install.EXAMPLES)(sandbox_install.install)

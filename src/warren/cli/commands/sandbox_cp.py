@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, DataDir, Url, argument
+from warren.cli.options import AsJson, Target, argument
 from warren.cli.service.candidates import list_places
-from warren.cli.service.connection import Target, run_with_sandbox
+from warren.cli.service.connection import run_with_sandbox
 from warren.cli.terminal.progress import show_transfer
 from warren.cli.terminal.tables import print_json
 from warren.cli.units import render_size, shorten_id
@@ -63,8 +63,7 @@ def copy(
         str, argument("TARGET", "SANDBOX:PATH or local path; - is standard output.", autocompletion=list_places)
     ],
     *,
-    url: Url = None,
-    data_dir: DataDir = None,
+    where: Target,
     as_json: AsJson = False,
 ) -> int:
     """Copy a file, or a folder with all below it, into a sandbox or out of it.
@@ -87,7 +86,7 @@ def copy(
             copied = await _download(place.files, begin.path, end, Room((place.info.disk_mb << 20) + _MARGIN))
         _tell(copied, place.id, as_json=as_json, is_upload=begin.sandbox is None)
 
-    return run_with_sandbox(Target(url, data_dir), begin.sandbox or end.sandbox or "", work)
+    return run_with_sandbox(where, begin.sandbox or end.sandbox or "", work)
 
 
 def _parse(text: str) -> _End:

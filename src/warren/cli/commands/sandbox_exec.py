@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import DataDir, Env, SandboxId, Url, argument, duration, option
-from warren.cli.service.connection import Target, find_sandbox, run_with_client
+from warren.cli.options import Env, SandboxId, Target, argument, duration, option
+from warren.cli.service.connection import find_sandbox, run_with_client
 from warren.cli.units import parse_pair
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def run(
             help="Print the id of the execution and return; `warren sandbox logs` shows its output.",
         ),
     ] = False,
-    url: Url = None,
-    data_dir: DataDir = None,
+    target: Target,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON at the end.")] = False,
 ) -> int:
     """Run a program or Python code in a sandbox, and exit with its exit code.
@@ -59,7 +58,6 @@ def run(
     A stopped sandbox is started first. Output appears as it is written, and Ctrl-C interrupts the program. The exit
     code is the program's own; 124 when it ran out of time, 137 when out of memory, 128 + N when killed by signal N.
     """
-    target = Target(url, data_dir)
     what = _choose(code, command, shell=shell)
     if figures is not None:
         if background:

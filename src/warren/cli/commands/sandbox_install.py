@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, DataDir, SandboxId, Url, argument, duration
-from warren.cli.service.connection import Target, run_with_sandbox
+from warren.cli.options import AsJson, SandboxId, Target, argument, duration
+from warren.cli.service.connection import run_with_sandbox
 from warren.cli.terminal.tables import as_plain, print_json
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ def install(
     npm: Annotated[bool, typer.Option("--npm", help="Install from npm instead of a Python index.")] = False,
     upgrade: Annotated[bool, typer.Option("--upgrade", "-U", help="Upgrade to the newest versions.")] = False,
     timeout: Annotated[float | None, duration("Time limit, such as 5m.")] = None,
-    url: Url = None,
-    data_dir: DataDir = None,
+    target: Target,
     as_json: AsJson = False,
 ) -> int:
     """Install packages in a sandbox; they stay with its workspace.
@@ -59,4 +58,4 @@ def install(
                 print(done.hint, file=sys.stderr)
         return 0 if done.ok else 1
 
-    return run_with_sandbox(Target(url, data_dir), sandbox, work)
+    return run_with_sandbox(target, sandbox, work)

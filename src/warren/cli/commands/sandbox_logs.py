@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, DataDir, SandboxId, Url, argument
-from warren.cli.service.connection import Target, run_with_sandbox
+from warren.cli.options import AsJson, SandboxId, Target, argument
+from warren.cli.service.connection import run_with_sandbox
 from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_duration
 
@@ -35,8 +35,7 @@ def logs(
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the execution ends.")] = False,
     listing: Annotated[bool, typer.Option("--list", help="List the executions instead, newest first.")] = False,
-    url: Url = None,
-    data_dir: DataDir = None,
+    target: Target,
     as_json: AsJson = False,
 ) -> int:
     """Show the output of an execution.
@@ -58,7 +57,7 @@ def logs(
         await _show(place, wanted, as_json)
         return 0
 
-    return run_with_sandbox(Target(url, data_dir), sandbox, work)
+    return run_with_sandbox(target, sandbox, work)
 
 
 def _find(found: list[Result], sandbox: AsyncSandbox, text: str | None) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, DataDir, SandboxId, Url, argument, option
-from warren.cli.service.connection import Target, run_with_sandbox
+from warren.cli.options import AsJson, SandboxId, Target, argument, option
+from warren.cli.service.connection import run_with_sandbox
 from warren.cli.terminal.tables import as_plain, print_either, print_json, print_table
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ def add(
     name: Name,
     *,
     host: Annotated[list[str], option("HOST", "Exact name of a host that may receive it; repeatable.", "--host")],
-    url: Url = None,
-    data_dir: DataDir = None,
+    target: Target,
     as_json: AsJson = False,
 ) -> int:
     """Let a sandbox use a secret at some hosts. The value is read from standard input, or from a prompt.
@@ -52,11 +51,11 @@ def add(
         sentence = f"{made.name} can be used at {', '.join(made.hosts)}. Inside, ${made.name} is {made.placeholder}."
         print_either(as_json, as_plain(made), sentence)
 
-    return run_with_sandbox(Target(url, data_dir), sandbox, work)
+    return run_with_sandbox(target, sandbox, work)
 
 
 @app.command("list", short_help="List the secrets of a sandbox.", epilog="\b\nExample:\n  warren secret list 3fa9")
-def list_secrets(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
+def list_secrets(sandbox: SandboxId, *, target: Target, as_json: AsJson = False) -> int:
     """List the secrets of a sandbox; their values are never shown."""
 
     async def work(found: AsyncSandbox) -> None:
@@ -67,15 +66,15 @@ def list_secrets(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = Non
         rows = [(secret.name, ", ".join(secret.hosts), secret.placeholder) for secret in secrets]
         print_table(None, ("secret", "hosts", "placeholder"), rows)
 
-    return run_with_sandbox(Target(url, data_dir), sandbox, work, to_use=False)
+    return run_with_sandbox(target, sandbox, work, to_use=False)
 
 
 @app.command("rm", short_help="Remove a secret.", epilog="\b\nExample:\n  warren secret rm 3fa9 API_TOKEN")
-def remove(sandbox: SandboxId, name: Name, *, url: Url = None, data_dir: DataDir = None) -> int:
+def remove(sandbox: SandboxId, name: Name, *, target: Target) -> int:
     """Remove a secret: its placeholder is no longer replaced."""
 
     async def work(found: AsyncSandbox) -> None:
         await found.egress.remove_secret(name)
         print(f"{name} is removed.")
 
-    return run_with_sandbox(Target(url, data_dir), sandbox, work)
+    return run_with_sandbox(target, sandbox, work)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AllowBare, Choice, DataDir, EngineName, Url, choosing, option
+from warren.cli.options import AllowBare, Choice, EngineName, Target, option
 from warren.cli.service.candidates import list_sandboxes
-from warren.cli.service.connection import Target
 from warren.cli.units import render_size
 from warren.domain.errors import InvalidRequest
 
@@ -41,7 +40,6 @@ sys.exit(start_ipython(argv=["--no-banner", "--no-confirm-exit"]))
 _PYTHON = ("python", "-c", _START_PYTHON)
 
 
-@choosing
 def shell(
     *,
     python: Annotated[bool, typer.Option("--python/--bash", help="Start an interactive Python, or bash.")] = False,
@@ -55,8 +53,7 @@ def shell(
     choice: Choice,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
-    url: Url = None,
-    data_dir: DataDir = None,
+    target: Target,
 ) -> int:
     """Open a terminal in a fresh sandbox; leaving it destroys the sandbox and its files.
 
@@ -66,7 +63,7 @@ def shell(
     if not os.isatty(0):
         raise InvalidRequest("warren shell needs a terminal: to run what comes from a pipe, use `warren run --shell -`")
     choice = dataclasses.replace(choice, engine=engine, allow_bare=allow_bare)
-    if sandbox is None and (url is None or engine is not None):
+    if sandbox is None and (engine is not None or not target.is_remote):
         import anyio
 
         from warren.cli.service.embedded import prepare
@@ -77,7 +74,7 @@ def shell(
 
     if sandbox is not None and choice != Choice():
         raise typer.BadParameter("an existing sandbox has its image and limits: leave them out with --sandbox.")
-    return attach(Target(url, data_dir), sandbox, terminal, python=python, options=choice.build_options())
+    return attach(target, sandbox, terminal, python=python, options=choice.build_options())
 
 
 async def _session(prepared: Prepared, argv: tuple[str, ...], _signals: Signals) -> int:

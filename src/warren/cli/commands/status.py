@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from warren.cli.errors import EXIT_FAILED, EXIT_NO_SERVICE, check_platform
-from warren.cli.options import AsJson, DataDir, Url
+from warren.cli.options import AsJson, Target
 from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_age, render_size
 
@@ -23,18 +23,17 @@ Examples:
 VERSION_EXAMPLES = "\b\nExample:\n  warren version"
 
 
-def status(*, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
+def status(*, target: Target, as_json: AsJson = False) -> int:
     """Show whether a service runs, where, and its state.
 
     The exit code is 0 if the service is healthy, 1 if it is not (the reasons are printed), and 3 if none runs.
     """
-    if url is not None:
-        return _show({"running": True, "address": url, **_ask(url)}, as_json)
+    if target.url is not None:
+        return _show({"running": True, "address": target.url, **_ask(target.url)}, as_json)
     check_platform()
     from warren.cli.service.data_lock import COMMAND, find_holder
-    from warren.settings import Settings
 
-    folder = Settings.load(flags={"data_dir": data_dir}).data_dir
+    folder = target.load_settings().data_dir
     holder = find_holder(folder)
     found: dict[str, Any] = {"running": False, "data_dir": folder}
     if holder is not None and holder.kind == COMMAND:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli.errors import EXIT_INTERRUPTED
-from warren.cli.options import AsJson, DataDir, Url, duration
-from warren.cli.service.connection import Target, run_with_client
+from warren.cli.options import AsJson, Target, duration
+from warren.cli.service.connection import run_with_client
 from warren.cli.terminal.tables import build_table, print_json
 from warren.cli.units import render_age, render_size, shorten_id
 
@@ -50,15 +50,13 @@ def top(
         bool,
         typer.Option("--everybody", "-a", help="Include other owners; needs an admin key. Always on without --url."),
     ] = False,
-    url: Url = None,
-    data_dir: DataDir = None,
+    target: Target,
     as_json: AsJson = False,
 ) -> int:
     """Show the processors, memory, processes and disk that running sandboxes use; the largest users come first.
 
     On a terminal, the table is redrawn until Ctrl-C.
     """
-    target = Target(url, data_dir)
     shows_everybody = everybody or not target.is_remote
 
     async def work(client: AsyncClient, _signals: Signals) -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from warren import AsyncClient, AsyncSandbox, AsyncTerminal
-    from warren.cli.service.connection import Target
+    from warren.cli.options import Target
     from warren.cli.terminal.signals import Signals
     from warren.core.agent.terminals import Terminal
 

@@ -11,7 +11,8 @@ import anyio
 from warren.cli.execution import copying
 from warren.cli.execution.following import Follower
 from warren.cli.execution.program import OUTPUT_MAX_BYTES
-from warren.cli.service.connection import Target, prepare_image, run_with_client
+from warren.cli.options import Target
+from warren.cli.service.connection import prepare_image, run_with_client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

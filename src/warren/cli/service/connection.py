@@ -10,7 +10,6 @@ import os
 import re
 import socket
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warren.cli.errors import check_platform
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from warren import AsyncClient, AsyncSandbox, Retries
-    from warren.cli.options import Choice
+    from warren.cli.options import Choice, Target
     from warren.cli.terminal.signals import Signals
     from warren.settings import Settings
 
@@ -35,25 +34,6 @@ LOCAL = ("default", "local")
 """Whose sandboxes are that are made without a key."""
 _PATIENCE_S = 20.0
 _TICK_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where a command's sandboxes are."""
-
-    url: str | None = None
-    data_dir: str | None = None
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether a service was named."""
-        return self.url is not None
-
-    def load_settings(self) -> Settings:
-        """Load the settings of a service of this machine."""
-        from warren.settings import Settings
-
-        return Settings.load(flags={"data_dir": self.data_dir})
 
 
 def prepare_image(target: Target, choice: Choice) -> None:
