@@ -93,6 +93,9 @@ SandboxId = Annotated[str, argument("SANDBOX", "Id of the sandbox, or a unique p
 SandboxIds = Annotated[
     list[str], argument("SANDBOX...", "Ids of the sandboxes, or unique prefixes.", autocompletion=list_sandboxes)
 ]
+Everybody = Annotated[
+    bool, typer.Option("--everybody", "-a", help="Include other owners; needs an admin key. Always on without --url.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli.options import AsJson, argument, option
-from warren.cli.terminal.tables import print_json, print_table
+from warren.cli.terminal.tables import print_either, print_json, print_table
 
 if TYPE_CHECKING:
     from warren.settings import Settings
@@ -93,12 +93,8 @@ def check(*, as_json: AsJson = False) -> int:
 
     settings = Settings.load()
     sentences = check_guardrails(settings, gather_facts(settings))
-    if as_json:
-        print_json({"env": settings.env, "starts": not sentences, "reasons": sentences})
-    elif sentences:
-        print("\n".join(sentences))
-    else:
-        print(f"A service would start with these settings, in {settings.env}.")
+    told = "\n".join(sentences) or f"A service would start with these settings, in {settings.env}."
+    print_either(as_json, {"env": settings.env, "starts": not sentences, "reasons": sentences}, told)
     return EXIT_USAGE if sentences else 0
 
 

@@ -9,7 +9,7 @@ import typer
 
 from warren.cli.options import AsJson, argument
 from warren.cli.service import candidates
-from warren.cli.terminal.tables import print_json, print_table
+from warren.cli.terminal.tables import print_either, print_json, print_table
 from warren.cli.units import render_size
 
 if TYPE_CHECKING:
@@ -52,12 +52,9 @@ def build(
     was_built = catalog.status(name).built and not force
     image = build_with_progress(catalog, name, force=force)
     status = catalog.status(name)
-    if as_json:
-        print_json({"name": name, "digest": image.digest, "built_now": not was_built, "size_bytes": status.size_bytes})
-    elif was_built:
-        print(f"{name} is built already and nothing changed.")
-    else:
-        print(f"{name} is built: {render_size(status.size_bytes)}.")
+    found = {"name": name, "digest": image.digest, "built_now": not was_built, "size_bytes": status.size_bytes}
+    told = "built already and nothing changed" if was_built else f"built: {render_size(status.size_bytes)}"
+    print_either(as_json, found, f"{name} is {told}.")
 
 
 @app.command("show", epilog="\b\nExample:\n  warren image show data")
@@ -102,10 +99,8 @@ def remove(
     from warren.settings import Settings
 
     freed = anyio.run(partial(remove_image, Settings.load(), name, stale=stale))
-    if as_json:
-        print_json({"name": name, "freed_bytes": freed})
-    else:
-        print(f"{render_size(freed)} freed." if freed else f"There was nothing of {name} to remove.")
+    sentence = f"{render_size(freed)} freed." if freed else f"There was nothing of {name} to remove."
+    print_either(as_json, {"name": name, "freed_bytes": freed}, sentence)
 
 
 def _catalog() -> Catalog:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, Target, choose_from, option
+from warren.cli.options import AsJson, Everybody, Target, choose_from, option
 from warren.cli.quick.ps import LIMIT, print_sandboxes
 from warren.cli.service.connection import run_with_client
 from warren.cli.terminal.tables import as_plain, print_json
@@ -40,10 +40,7 @@ def ps(
     label: Annotated[
         list[str] | None, option("NAME=VALUE", "Only sandboxes with this label; repeatable.", "--label", "-l")
     ] = None,
-    everybody: Annotated[
-        bool,
-        typer.Option("--everybody", "-a", help="Include other owners; needs an admin key. Always on without --url."),
-    ] = False,
+    everybody: Everybody = False,
     limit: Annotated[int, option("N", "Maximum number of rows.", min=1)] = LIMIT,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only ids.")] = False,
     target: Target,

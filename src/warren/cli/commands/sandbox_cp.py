@@ -13,7 +13,7 @@ from warren.cli.options import AsJson, Target, argument
 from warren.cli.service.candidates import list_places
 from warren.cli.service.connection import run_with_sandbox
 from warren.cli.terminal.progress import show_transfer
-from warren.cli.terminal.tables import print_json
+from warren.cli.terminal.tables import print_either
 from warren.cli.units import render_size, shorten_id
 from warren.domain.errors import NotFound
 
@@ -166,16 +166,7 @@ async def _is_folder(files: AsyncFiles, path: str) -> bool:
 def _tell(copied: _Copied, sandbox_id: str, *, as_json: bool, is_upload: bool) -> None:
     if copied.target == "-" and not is_upload:
         return
-    if as_json:
-        print_json(
-            {
-                "sandbox": sandbox_id,
-                "source": copied.source,
-                "target": copied.target,
-                "bytes": copied.bytes,
-                "folder": copied.is_folder,
-            }
-        )
-    else:
-        at = f"{shorten_id(sandbox_id)}:{copied.target}" if is_upload else copied.target
-        print(f"{copied.source} is at {at}, {render_size(copied.bytes)}.")
+    at = f"{shorten_id(sandbox_id)}:{copied.target}" if is_upload else copied.target
+    found = {"sandbox": sandbox_id, "source": copied.source, "target": copied.target, "bytes": copied.bytes}
+    sentence = f"{copied.source} is at {at}, {render_size(copied.bytes)}."
+    print_either(as_json, found | {"folder": copied.is_folder}, sentence)

@@ -27,18 +27,6 @@ Examples:
   warren shell --url https://sandboxes.example.com --sandbox 3fa9
 """
 
-_BASH = ("bash", "-i")
-# IPython where the image has it, for its editing and completion; the plain prompt where not.
-_START_PYTHON = """
-import os, sys
-try:
-    from IPython import start_ipython
-except ImportError:
-    os.execvp("python", ["python", "-q"])
-sys.exit(start_ipython(argv=["--no-banner", "--no-confirm-exit"]))
-"""
-_PYTHON = ("python", "-c", _START_PYTHON)
-
 
 def shell(
     *,
@@ -69,7 +57,7 @@ def shell(
         from warren.cli.service.embedded import prepare
         from warren.cli.terminal.signals import run_with_signals
 
-        return anyio.run(run_with_signals, functools.partial(_session, prepare(choice), _PYTHON if python else _BASH))
+        return anyio.run(run_with_signals, functools.partial(_session, prepare(choice), python))
     from warren.cli.execution.attach import attach
 
     if sandbox is not None and choice != Choice():
@@ -77,8 +65,8 @@ def shell(
     return attach(target, sandbox, terminal, python=python, options=choice.build_options())
 
 
-async def _session(prepared: Prepared, argv: tuple[str, ...], _signals: Signals) -> int:
-    from warren.cli.execution.attach import join
+async def _session(prepared: Prepared, python: bool, _signals: Signals) -> int:
+    from warren.cli.execution.attach import START_PYTHON, join
     from warren.cli.service.embedded import linked_sandbox
     from warren.cli.terminal.terminal import window_size
 
@@ -89,6 +77,7 @@ async def _session(prepared: Prepared, argv: tuple[str, ...], _signals: Signals)
             print(
                 f"A fresh sandbox, {memory} of memory, no network. Ctrl-D leaves it and destroys it.", file=sys.stderr
             )
+        argv = ("bash", "-c", START_PYTHON) if python else ("bash", "-i")
         terminal = await agent.terminal("shell", argv=argv, cols=columns, rows=rows)
         await join(terminal)
         return await terminal.exit_code()

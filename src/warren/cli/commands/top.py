@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from warren.cli.errors import EXIT_INTERRUPTED
-from warren.cli.options import AsJson, Target, duration
+from warren.cli.options import AsJson, Everybody, Target, duration
 from warren.cli.service.connection import run_with_client
 from warren.cli.terminal.tables import as_plain, build_table, print_json
 from warren.cli.units import render_age, render_size, shorten_id
@@ -46,10 +46,7 @@ def top(
     *,
     once: Annotated[bool, typer.Option("--once", help="Print once and exit; the default in a pipe.")] = False,
     interval: Annotated[float, duration("Time between measurements.")] = "2s",  # type: ignore[assignment]  # typer parses it
-    everybody: Annotated[
-        bool,
-        typer.Option("--everybody", "-a", help="Include other owners; needs an admin key. Always on without --url."),
-    ] = False,
+    everybody: Everybody = False,
     target: Target,
     as_json: AsJson = False,
 ) -> int:

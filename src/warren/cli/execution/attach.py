@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DETACH = b"\x1d"
 """Ctrl-], twice: the first is typed like any other key, for programs know it too."""
-_PYTHON = "command -v ipython >/dev/null && exec ipython --no-banner --no-confirm-exit; exec python -q"
+START_PYTHON = "command -v ipython >/dev/null && exec ipython --no-banner --no-confirm-exit; exec python -q"
 """IPython where the image has it, for its editing and completion; the plain prompt where not."""
 
 
@@ -51,7 +51,7 @@ async def _place(
 
 async def _join(place: AsyncSandbox, name: str, *, python: bool, stays: bool) -> int:
     columns, rows = window_size()
-    async with place.terminal(name, cols=columns, rows=rows, command=_PYTHON if python else None) as terminal:
+    async with place.terminal(name, cols=columns, rows=rows, command=START_PYTHON if python else None) as terminal:
         if os.isatty(1):
             what = "A new terminal" if terminal.is_new else f"The terminal {name!r}, as it was left,"
             end = "Ctrl-] twice leaves it running" if stays else "Ctrl-D leaves it and destroys it"

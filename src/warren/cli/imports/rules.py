@@ -61,19 +61,18 @@ def left(why: str, *names: str) -> dict[str, Rule]:
 PART = Rule(is_part=True)
 
 
-def whole(text: str, _all: Mapping[str, str]) -> int:
-    """Read a whole number."""
-    return int(text)
+def _reading(read: Callable[[str], Any]) -> Convert:
+    return lambda text, _all: read(text)
 
 
-def number(text: str, _all: Mapping[str, str]) -> float:
-    """Read a number."""
-    return float(text)
-
-
-def thousandths(text: str, _all: Mapping[str, str]) -> float:
-    """Read a number of milliseconds as seconds."""
-    return float(text) / 1000
+whole = _reading(int)
+number = _reading(float)
+thousandths = _reading(lambda text: float(text) / 1000)
+"""Milliseconds, as seconds."""
+size = _reading(parse_size)
+"""A size as Docker writes it: `512m`."""
+mebibytes = _reading(lambda text: int(float(text) * MIB))
+"""A number of MB, which all of these products mean as MiB."""
 
 
 def flag(text: str, _all: Mapping[str, str]) -> bool:
@@ -84,16 +83,6 @@ def flag(text: str, _all: Mapping[str, str]) -> bool:
     if word in {"0", "false", "no", "off"}:
         return False
     raise ValueError("neither true nor false")
-
-
-def size(text: str, _all: Mapping[str, str]) -> int:
-    """Read a size as Docker writes it: `512m`."""
-    return parse_size(text)
-
-
-def mebibytes(text: str, _all: Mapping[str, str]) -> int:
-    """Read a number of MB, which all of these mean as MiB."""
-    return int(float(text) * MIB)
 
 
 def words(text: str, _all: Mapping[str, str]) -> list[str]:
