@@ -62,7 +62,7 @@ def run(
     Output appears as it is written. The sandbox is destroyed at the end, whatever happens. The exit code is the
     program's own; 124 when it ran out of time, 137 when out of memory, 128 + N when killed by signal N.
     """
-    from warren.cli.execution.program import Program, perform
+    from warren.cli.execution.program import Program, perform, perform_remotely
 
     arguments = list(args or ())
     if code is not None and file is not None:
@@ -85,8 +85,6 @@ def run(
     if way_out is not None and engine is not None:
         raise typer.BadParameter("--egress and --allow need a service, which --engine does without: leave one out.")
     if (url is not None or way_out is not None) and engine is None:
-        from warren.cli.execution.program_remote import perform_remotely
-
         return perform_remotely(program, choice, url, way_out)
     return perform(program, choice, ctx.obj)
 

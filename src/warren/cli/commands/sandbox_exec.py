@@ -73,8 +73,7 @@ def run(
     }
 
     async def work(client: AsyncClient, signals: Signals) -> int:
-        from warren.cli.execution.following import Follower
-        from warren.cli.execution.program import OUTPUT_MAX_BYTES
+        from warren.cli.execution.following import OUTPUT_MAX_BYTES, Follower
 
         place = await find_sandbox(client, target, sandbox, to_use=True)
         if background:

@@ -77,8 +77,8 @@ def _find(found: list[Result], sandbox: AsyncSandbox, text: str | None) -> str:
 
 
 async def _show(sandbox: AsyncSandbox, execution_id: str, as_json: bool) -> None:
-    from warren.cli.execution.program import write_patiently
     from warren.cli.terminal.report import result_as_json
+    from warren.cli.terminal.terminal import write_patiently
 
     result = await sandbox.execution(execution_id).get(exact=True)
     if as_json:

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.cli.errors import EXIT_FAILED
-from warren.cli.execution.program import write_patiently
 from warren.cli.terminal import report
 from warren.cli.terminal.tables import render_json
-from warren.cli.terminal.terminal import read_stdin
+from warren.cli.terminal.terminal import read_stdin, write_patiently
 from warren.domain.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from warren import AsyncExecution, AsyncStream, Display, Event, Result
     from warren.cli.terminal.signals import Signals
+
+
+OUTPUT_MAX_BYTES = 1 << 40
+"""Live output passes through and is not kept, so the bound that protects a service would only be in the way."""
 
 
 class RemoteExecution:

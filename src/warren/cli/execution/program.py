@@ -1,21 +1,24 @@
-"""What `warren run` does: files in, the program with live output, files out, and the sandbox gone."""
+"""`warren run`, embedded and on a service: files in, the program with live output, files out, the sandbox removed."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from warren.cli.execution import copying
-from warren.cli.quick.standard_streams import write_in_steps
+from warren.cli.execution.following import OUTPUT_MAX_BYTES, Follower
+from warren.cli.options import Target
+from warren.cli.service.connection import prepare_image, run_with_client
 from warren.cli.service.embedded import linked_sandbox, prepare, save_ticket
 from warren.cli.terminal import report
 from warren.cli.terminal.signals import run_with_signals
 from warren.cli.terminal.tables import render_json
-from warren.cli.terminal.terminal import read_stdin
+from warren.cli.terminal.terminal import read_stdin, write_patiently
 from warren.core.agent.events import Shown, parse_result
 from warren.domain.errors import SandboxLost
 from warren.domain.values import ExecKind, ExecRequest, new_id
@@ -25,14 +28,12 @@ from warren.guest.wire.run_request import encode_run
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
+    from warren import AsyncClient, AsyncSandbox, AsyncStream
     from warren.cli.options import Choice
     from warren.cli.service.embedded import Prepared
     from warren.cli.terminal.signals import Signals
     from warren.domain.values import Event, ExecResult
     from warren.guest.wire.frames import Header
-
-OUTPUT_MAX_BYTES = 1 << 40
-"""Live output passes through and is not kept, so the bound that protects a service would only be in the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +115,6 @@ class LiveOutput:
         raise SandboxLost("the execution ended without a result")
 
 
-async def write_patiently(fd: int, data: bytes) -> None:
-    """Write bytes to a descriptor of ours; signals are still handled while the reader of a pipe does not read."""
-    for _ in write_in_steps(fd, data):
-        await anyio.wait_writable(fd)
-
-
 def finish_frame(header: Header, payload: bytes, exec_id: str, printed: int) -> int:
     """Explain the result that a quick run received as a frame, and return the exit code. Raises SandboxLost."""
     try:
@@ -128,3 +123,55 @@ def finish_frame(header: Header, payload: bytes, exec_id: str, printed: int) -> 
         raise SandboxLost(f"the sandbox broke its protocol: {exc}") from exc
     report.print_end(result, printed, "--output")
     return report.exit_code(result)
+
+
+def perform_remotely(program: Program, choice: Choice, url: str | None, egress: Mapping[str, Any] | None) -> int:
+    """Run it in a fresh sandbox of a service, the one of this machine or one in this command where none is named.
+
+    Returns the exit code for the shell.
+    """
+    copying.check(program.copies, program.output_dir)
+    target = Target(url)
+    prepare_image(target, choice)
+
+    async def work(client: AsyncClient, signals: Signals) -> int:
+        follower = Follower(as_json=program.as_json)
+        options = {**choice.build_options(), "egress": egress, "storage": "ephemeral", "checkpoints": 0}
+        async with client.sandbox(**options) as sandbox:
+            for source, target in program.copies:
+                await _copy_in(sandbox, source, target)
+            result = await follower.run(_start(sandbox, program), signals, with_stdin=program.forward_stdin)
+            if program.output_dir is not None:
+                fetch = functools.partial(_fetch, sandbox, copying.Room(sandbox.info.disk_mb << 20))
+                await copying.copy_out(result, program.output_dir, fetch)
+        return follower.finish(result)
+
+    return run_with_client(target, work)
+
+
+def _start(sandbox: AsyncSandbox, program: Program) -> AsyncStream:
+    what: dict[str, Any] = {"code": program.source, "fresh": True}
+    if program.is_shell:
+        what = {"command": ["bash", "-c", program.source, "bash", *program.arguments]}
+    elif program.arguments:
+        what = {"command": ["python", "-c", program.source, *program.arguments]}
+    return sandbox.stream(
+        **what,
+        timeout_seconds=program.timeout_s,
+        stdin_open=program.forward_stdin,
+        output_max_bytes=OUTPUT_MAX_BYTES,
+        scan_changes=program.output_dir is not None or program.as_json,
+    )
+
+
+async def _copy_in(sandbox: AsyncSandbox, source: str, target: str) -> None:
+    if await anyio.Path(source).is_dir():
+        await sandbox.files.mkdir(target)
+        await sandbox.files.upload_folder(source, target)
+    else:
+        await sandbox.files.upload(source, target)
+
+
+async def _fetch(sandbox: AsyncSandbox, room: copying.Room, path: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    room.take(await sandbox.files.download(path, target, progress=room.check))

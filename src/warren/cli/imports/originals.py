@@ -102,15 +102,8 @@ _ONIT: Mapping[str, Rule] = {
 }
 
 _ENV = one_of(
-    development="development",
-    dev="development",
-    local="development",
-    test="development",
-    staging="production",
-    production="production",
-    prod="production",
-    public_beta="production",
-    beta="production",
+    **dict.fromkeys(("development", "dev", "local", "test"), "development"),
+    **dict.fromkeys(("staging", "production", "prod", "public_beta", "beta"), "production"),
 )
 
 
