@@ -259,7 +259,7 @@ def test_commands_share_an_engine_while_no_service_runs(embedded: Desk) -> None:
         assert first.stdout.readline() == b"begun\n"
         assert [each["id"] for each in embedded.listed()] == [sandbox]
         stop = embedded.run("stop")
-        assert (stop.returncode, b"another command of yours" in stop.stderr) == (2, True)
+        assert (stop.returncode, b"is a command that uses" in stop.stderr) == (2, True)
         embedded.get("sandbox", "exec", sandbox, "--", "touch", "go")
         assert first.stdout.readline() == b"went\n"
         assert first.wait(DEADLINE_S) == 0

@@ -169,7 +169,7 @@ def test_a_file_is_written_for_its_owner_alone_and_never_over_another(
 
     code, _, err = run(str(FOLDER / "otari.env"), "-o", str(target))
     assert code != 0
-    assert "is there already" in err
+    assert "exists already" in err
     assert run(str(FOLDER / "otari.env"), "-o", str(target), "--force")[0] == 0
     assert "otari" in target.read_text()
 
