@@ -186,7 +186,7 @@ def test_json_has_the_same_and_no_secret(run: Callable[..., tuple[int, str, str]
 def test_what_cannot_be_told_apart_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     path.write_text("SANDBOX_CPU_QUOTA=50000\nSANDBOX_PIDS_LIMIT=64\n")
-    with pytest.raises(InvalidRequest, match="say --from"):
+    with pytest.raises(InvalidRequest, match="add --from"):
         import_file(str(path))
     with pytest.raises(InvalidRequest, match="choose one of otari, onyx, chatui, onit"):
         import_file(str(path), "other")
