@@ -151,7 +151,7 @@ async def _announce(serving: _Serving, service: Service, server: Server) -> None
     """Say where the service is, once it can be used, and also stopped."""
     import anyio
 
-    from warren.cli.service.daemon import Announcement, detach_output
+    from warren.cli.service.daemon import Announcement
     from warren.cli.service.data_lock import SERVICE
     from warren.gateway.pages.documents import has_docs
 
@@ -166,4 +166,5 @@ async def _announce(serving: _Serving, service: Service, server: Server) -> None
     secret = await service.keys.ensure_first_key() if asks and serving.settings.env != "production" else None
     serving.tell(Announcement(address, asks, secret, os.getpid(), serving.log, has_docs(serving.settings)))
     if serving.log is not None:
-        detach_output()
+        # Further output goes to the log: the process that started us has read its line.
+        os.dup2(2, 1)

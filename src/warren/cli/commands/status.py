@@ -10,7 +10,6 @@ from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_age, render_size
 
 if TYPE_CHECKING:
-    from warren import AsyncClient
     from warren.cli.service.data_lock import Holder
 
 EXAMPLES = """\b
@@ -63,26 +62,21 @@ def _ask_here(data_dir: str, holder: Holder) -> dict[str, Any]:
 
 
 def _ask(url: str) -> dict[str, Any]:
+    """Ask for the details; a key without that right gets the public health."""
     import anyio
 
-    async def ask() -> dict[str, Any]:
-        from warren import AsyncClient
-
-        async with AsyncClient(url, timeout=10, retries=0) as client:
-            return await _look(client)
-
-    return anyio.run(ask)
-
-
-async def _look(client: AsyncClient) -> dict[str, Any]:
-    """Ask for the details; a key without that right gets the public health."""
+    from warren import AsyncClient
     from warren.domain.errors import Forbidden, Unauthenticated
 
-    try:
-        return await client.health_details()
-    except (Forbidden, Unauthenticated):
-        health = await client.health()
-        return {"status": health.status, "version": health.version, "reasons": list(health.reasons)}
+    async def ask() -> dict[str, Any]:
+        async with AsyncClient(url, timeout=10, retries=0) as client:
+            try:
+                return await client.health_details()
+            except (Forbidden, Unauthenticated):
+                health = await client.health()
+                return {"status": health.status, "version": health.version, "reasons": list(health.reasons)}
+
+    return anyio.run(ask)
 
 
 def _show(found: dict[str, Any], as_json: bool) -> int:

@@ -56,10 +56,11 @@ def run_with_client(target: Target, work: Callable[[AsyncClient, Signals], Await
     """Do a command's work with a client of its service, and return its exit code; signals end it in order."""
     import anyio
 
+    from warren import AsyncClient
     from warren.cli.terminal.signals import run_with_signals
 
     async def connect_and_work(signals: Signals) -> int:
-        async with connected(target) as client:
+        async with reachable(target) as url, AsyncClient(url, retries=_build_retries(target)) as client:
             return await work(client, signals)
 
     return anyio.run(run_with_signals, connect_and_work)
@@ -74,15 +75,6 @@ def run_with_sandbox(
         return await work(await find_sandbox(client, target, name, to_use=to_use)) or 0
 
     return run_with_client(target, find_and_work)
-
-
-@contextlib.asynccontextmanager
-async def connected(target: Target) -> AsyncIterator[AsyncClient]:
-    """Find the service, or be it, for the length of a block."""
-    from warren import AsyncClient
-
-    async with reachable(target) as url, AsyncClient(url, retries=_build_retries(target)) as client:
-        yield client
 
 
 def _build_retries(target: Target) -> Retries:

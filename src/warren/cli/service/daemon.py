@@ -57,11 +57,6 @@ def print_as_json(found: Announcement) -> None:
     print(json.dumps(asdict(found)), flush=True)
 
 
-def detach_output() -> None:
-    """Send further output to the log: the process that started us has read its line."""
-    os.dup2(2, 1)
-
-
 def leave_behind(settings: Settings, flags: Mapping[str, object], log_file: str | None, *, as_json: bool) -> int:
     """Start a service that outlives us, with these settings by flags, and return once it is ready, or has failed."""
     from warren.cli.service.data_lock import Held, find_holder
