@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import faulthandler
 import importlib
 import json
+import signal
 import sys
 import tempfile
 from dataclasses import asdict
@@ -19,10 +22,12 @@ from warren.engines.local.engine import LocalEngine
 from warren.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from warren.domain.values import Image
 
+DEADLINE_S = 1800
+"""How long one benchmark may take: several times what the longest needs."""
 NAMES = (
     "cli",
     "create",
@@ -79,12 +84,30 @@ async def _measure(options: argparse.Namespace, image: Image, folder: str) -> li
     try:
         for name in options.names or NAMES:
             print(f"measuring {name} …", flush=True)
-            await importlib.import_module(f"benchmarks.{name}").measure(bench)
+            with _deadline(name):
+                await importlib.import_module(f"benchmarks.{name}").measure(bench)
     finally:
         async for handle in engine.handles():
             await engine.destroy(handle)
         await engine.retire()
     return bench.rows
+
+
+@contextlib.contextmanager
+def _deadline(name: str) -> Iterator[None]:
+    """Raise TimeoutError in a benchmark that does not end, with the stacks of all threads on standard error."""
+
+    def give_up(_number: int, _frame: object) -> None:
+        faulthandler.dump_traceback(all_threads=True)
+        raise TimeoutError(f"benchmark {name} did not end within {DEADLINE_S} s: its threads are shown above")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(DEADLINE_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _table(rows: Sequence[Row]) -> str:

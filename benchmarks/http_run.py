@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from benchmarks.bench import Bench
 
 CLIENTS = 8
+ANSWER_S = 60.0
+"""How long the last answer may take."""
 
 
 async def measure(bench: Bench) -> None:
@@ -33,9 +35,15 @@ async def measure(bench: Bench) -> None:
                 count += 1
             done.append(count)
 
-        threads = [threading.Thread(target=work) for _ in range(CLIENTS)]
+        # Daemons, and joined with a deadline: an answer that never comes must not hold up the process.
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(CLIENTS)]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(max(0.0, until + ANSWER_S - time.monotonic()))
+        if len(done) < CLIENTS:
+            raise RuntimeError(
+                f"{CLIENTS - len(done)} of {CLIENTS} clients failed, or had no answer {ANSWER_S:g} s after the end; "
+                f"the log of the service ends: {service.read_log_end()}"
+            )
     bench.at_least("one-shot runs over HTTP", sum(done) / seconds, 60, "/s")

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from warren.domain.values import Image
 
 START_S = 60.0
+STOP_S = 60.0
+CLEAR_S = 120.0
+_LOG_BYTES = 2000
 
 
 class Client:
@@ -82,20 +85,36 @@ class Served:
             stderr=self._log,
             text=True,
         )
-        self.port, self.key = self._read_announcement()
+        try:
+            self.port, self.key = self._read_announcement()
+        except BaseException:
+            self.process.kill()
+            raise
 
     def client(self) -> Client:
         """Open one more connection."""
         return Client(self.port, self.key)
 
     def stop(self, how: int = signal.SIGTERM) -> None:
-        """End the process and wait for it."""
+        """End the process and wait for it; one that does not end in time is killed. Raises RuntimeError then."""
         if self.process.poll() is None:
             self.process.send_signal(how)
-        self.process.wait(60)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        self._log.close()
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise RuntimeError(
+                f"the service did not end within {STOP_S:g} s and was killed; its log ends: {self.read_log_end()}"
+            ) from None
+        finally:
+            self._log.close()
+
+    def read_log_end(self) -> str:
+        """Return the last lines of the log."""
+        with open(self._log.name, "rb") as log:
+            log.seek(max(0, os.path.getsize(self._log.name) - _LOG_BYTES))
+            return log.read().decode(errors="replace")
 
     def _read_announcement(self) -> tuple[int, str]:
         lines: queue.Queue[str] = queue.Queue()
@@ -103,8 +122,10 @@ class Served:
         stdout = self.process.stdout
 
         def read() -> None:
-            for line in stdout:
-                lines.put(line)
+            # Closed here: to close a pipe that another thread reads waits for that thread.
+            with stdout:
+                for line in stdout:
+                    lines.put(line)
 
         threading.Thread(target=read, daemon=True).start()
         text = ""
@@ -112,7 +133,6 @@ class Served:
             try:
                 text += lines.get(timeout=START_S)
             except queue.Empty:
-                self.process.kill()
                 raise RuntimeError(f"the service did not start: {text}") from None
         port, key = re.search(r"http://[^ ]*:(\d+)", text), re.search(r"wrn_[\w-]+", text)
         assert port is not None
@@ -139,11 +159,15 @@ def served(image: Image, folder: str, **settings: object) -> Iterator[Served]:
         try:
             yield service
         finally:
-            service.stop()
-            # In a thread: the caller may run in an event loop already.
-            clearing = threading.Thread(target=anyio.run, args=(_clear, data))
-            clearing.start()
-            clearing.join()
+            try:
+                service.stop()
+            finally:
+                # In a thread: the caller may run in an event loop already. With a deadline: it waits for a keeper.
+                clearing = threading.Thread(target=anyio.run, args=(_clear, data), daemon=True)
+                clearing.start()
+                clearing.join(CLEAR_S)
+                if clearing.is_alive():
+                    print(f"sandboxes of {data} were not cleared within {CLEAR_S:g} s", file=sys.stderr)
 
 
 async def _clear(data: str) -> None:

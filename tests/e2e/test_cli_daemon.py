@@ -165,5 +165,5 @@ def test_a_person_is_told_in_words(daemon: Daemon) -> None:
         person.reads(b"bare")
         assert person.leaves() == 0
     with Person(daemon, "stop") as person:
-        person.reads(b"Sandboxes live on.")
+        person.reads(b"Sandboxes keep running.")
         assert person.leaves() == 0

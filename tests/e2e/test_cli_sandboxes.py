@@ -17,6 +17,7 @@ from e2e import forked
 from e2e.forked import Forked
 from e2e.person import Person
 from e2e.serving import DEADLINE_S, RunningService, create, wait_until
+from warren.engines import procfs
 
 if TYPE_CHECKING:
     import subprocess
@@ -252,7 +253,7 @@ def test_commands_share_an_engine_while_no_service_runs(embedded: Desk) -> None:
         assert first.stdout.readline() == b"begun\n"
         assert [each["id"] for each in embedded.listed()] == [sandbox]
         stop = embedded.run("stop")
-        assert (stop.returncode, b"another command of yours" in stop.stderr) == (2, True)
+        assert (stop.returncode, b"is a command that uses" in stop.stderr) == (2, True)
         embedded.get("sandbox", "exec", sandbox, "--", "touch", "go")
         assert first.stdout.readline() == b"went\n"
         assert first.wait(DEADLINE_S) == 0
@@ -271,6 +272,24 @@ def test_a_killed_command_blocks_no_other(embedded: Desk) -> None:
     status = json.loads(embedded.run("status", "--json").stdout)
     assert not status["running"]
     assert [each["id"] for each in embedded.listed()] == [sandbox]
+
+
+def test_ps_opens_no_engine_unless_a_sandbox_has_died(serve: Callable[..., RunningService], tmp_path: Path) -> None:
+    desk = Desk(serve("local"), tmp_path)
+    # Settings that the quick form does not know would have the whole command line read them.
+    del desk.env["WARREN_POOL_SIZE"]
+    dead, stopped, running = (desk.get("sandbox", "create", "--quiet").strip() for _ in range(3))
+    desk.get("sandbox", "stop", stopped)
+    desk.get("stop-engine")
+    keeper = desk.service.folder / "local" / "keeper.sock"
+
+    assert [line.split()[1] for line in desk.get("ps").splitlines()[1:]] == ["running", "stopped", "running"]
+    assert not keeper.exists()
+    record = json.loads((desk.service.folder / "local" / "sandboxes" / dead / "record.json").read_text())
+    os.kill(record["pid"], signal.SIGKILL)
+    wait_until(lambda: procfs.read(record["pid"]) is None)
+    assert desk.get("ps", "--quiet").split() == [running, stopped, dead]
+    assert [line.split()[1] for line in desk.get("ps").splitlines()[1:]] == ["running", "stopped", "stopped:"]
 
 
 def test_a_terminal_is_left_and_found_again(served: Desk) -> None:

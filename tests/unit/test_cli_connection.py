@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from warren import AsyncClient
-from warren.cli.service.connection import Target, _build_retries, reachable
+from warren.cli.options import Target
+from warren.cli.service.connection import _build_retries, reachable
 from warren.cli.service.listening import socket_path
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from warren.cli.execution.copying import Room, check_copy, check_sources, place, write_whole
+from warren.cli.execution.copying import Room, check, check_copy, place, write_whole
 from warren.domain.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_an_ordinary_path_stays_below(path: str) -> None:
 
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(InvalidRequest, match="nowhere"):
-        check_sources([("nowhere", "x")])
+        check([("nowhere", "x")], None)
 
 
 @pytest.mark.parametrize("path", ["warren.toml", "deep/down/warren.toml"])
@@ -54,7 +54,7 @@ def test_no_more_is_copied_than_a_workspace_can_hold() -> None:
     room.check(10)
     room.take(4)
     room.check(6)
-    with pytest.raises(InvalidRequest, match="made of holes"):
+    with pytest.raises(InvalidRequest, match="sparse"):
         room.check(7)
 
 

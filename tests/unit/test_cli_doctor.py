@@ -10,7 +10,7 @@ import pytest
 from unit.local.fake_host import DOCKER, SYSTEMD, UBUNTU, USER, found
 from warren.bootstrap.local_engine import Examined
 from warren.cli.commands import doctor
-from warren.cli.doctor_report import Report
+from warren.cli.commands.doctor import Report
 from warren.domain.errors import ConfigError
 from warren.engines.local.probe.layers import WITHOUT_ASKING, Layer, find_missing
 

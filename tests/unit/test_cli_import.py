@@ -169,7 +169,7 @@ def test_a_file_is_written_for_its_owner_alone_and_never_over_another(
 
     code, _, err = run(str(FOLDER / "otari.env"), "-o", str(target))
     assert code != 0
-    assert "is there already" in err
+    assert "exists already" in err
     assert run(str(FOLDER / "otari.env"), "-o", str(target), "--force")[0] == 0
     assert "otari" in target.read_text()
 
@@ -186,7 +186,7 @@ def test_json_has_the_same_and_no_secret(run: Callable[..., tuple[int, str, str]
 def test_what_cannot_be_told_apart_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     path.write_text("SANDBOX_CPU_QUOTA=50000\nSANDBOX_PIDS_LIMIT=64\n")
-    with pytest.raises(InvalidRequest, match="say --from"):
+    with pytest.raises(InvalidRequest, match="add --from"):
         import_file(str(path))
     with pytest.raises(InvalidRequest, match="choose one of otari, onyx, chatui, onit"):
         import_file(str(path), "other")
@@ -240,7 +240,7 @@ def test_values_that_mean_nothing_here_are_listed_and_left_out(tmp_path: Path) -
         (".env", b"\xff\xfe", "is not UTF-8"),
         ("a.yml", b"a: *anchor\n", "line 1: the alias"),
         (".env", b"#" * (1 << 20) + b"\n#", "is larger than"),
-        (".env", b"", "has no settings that tell whose it is"),
+        (".env", b"", "does not show which product it belongs to"),
     ],
 )
 def test_what_cannot_be_read_is_said(name: str, content: bytes, why: str, tmp_path: Path) -> None:

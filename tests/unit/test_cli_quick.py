@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from warren.cli.app import build_commands
 from warren.cli.main import HELP_PAGE
 from warren.cli.quick import tickets
 from warren.cli.quick.arguments import FLAG, MANY, OPTIONS, parse
+from warren.cli.quick.ps import list_sandboxes
 from warren.cli.quick.standard_streams import read_program
 from warren.cli.reference import render_help
+from warren.domain.lifecycle import Status
+from warren.domain.records import Owner, Sandbox
+from warren.domain.values import Limits, new_id
+from warren.gateway.dialects.native.translate import render_sandbox
+from warren.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,3 +157,82 @@ def test_a_program_that_is_no_text_can_be_read_again() -> None:
         os.dup2(stdin, 0)
         os.close(stdin)
         os.close(reader)
+
+
+_PRINTED = ("id", "status", "reason", "image", "memory_mb", "cpu", "command_count", "metadata", "owner")
+
+
+def _store(folder: Path, **fields: Any) -> Sandbox:
+    usual: dict[str, Any] = {
+        "id": new_id("sbx"),
+        "owner": Owner("default", "local"),
+        "status": Status.STOPPED,
+        "engine": "local",
+        "image": "python",
+        "image_digest": "0",
+        "limits": Limits(memory_bytes=1 << 30, cpus=0.5),
+        "created_at": 1.0,
+        "active_at": 2.0,
+        "changed_at": 1.0,
+    }
+    sandbox = Sandbox(**{**usual, **fields})
+
+    async def add() -> None:
+        store = SqliteStore(str(folder))
+        await store.open()
+        await store.add(sandbox)
+        await store.close()
+
+    anyio.run(add)
+    os.makedirs(folder / "local" / "sandboxes" / sandbox.id)
+    return sandbox
+
+
+def test_the_store_is_read_as_the_api_writes_it(tmp_path: Path) -> None:
+    first = _store(tmp_path, reason="it was idle", metadata={"of": "a story"})
+    second = _store(tmp_path, created_at=3.0, owner=Owner("acme", "ann"))
+
+    found = list_sandboxes(str(tmp_path))
+
+    assert found is not None
+    assert [{name: info[name] for name in _PRINTED} for info in found] == [
+        {name: info[name] for name in _PRINTED} for info in map(render_sandbox, (second, first))
+    ]
+    assert [info["created_at"] for info in found] == ["1970-01-01T00:00:03+00:00", "1970-01-01T00:00:01+00:00"]
+    assert list_sandboxes(str(tmp_path), limit=1) is None
+    assert len(list_sandboxes(str(tmp_path), limit=1, is_exact=False) or ()) == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"status": Status.RUNNING},
+        {"status": Status.STARTING},
+        {"engine": "bare"},
+        {"metadata": {"of": "\ud800"}},
+    ],
+    ids=["no agent listens", "a step was interrupted", "another engine", "no Unicode"],
+)
+def test_a_record_that_a_service_has_to_look_at_is_left_to_one(tmp_path: Path, fields: dict[str, Any]) -> None:
+    _store(tmp_path, **fields)
+
+    assert list_sandboxes(str(tmp_path)) is None
+
+
+def test_a_sandbox_that_the_engine_lost_is_left_to_a_service(tmp_path: Path) -> None:
+    sandbox = _store(tmp_path)
+    os.rmdir(tmp_path / "local" / "sandboxes" / sandbox.id)
+
+    assert list_sandboxes(str(tmp_path)) is None
+
+
+def test_a_store_of_a_later_version_is_left_to_a_service(tmp_path: Path) -> None:
+    _store(tmp_path)
+    with contextlib.closing(sqlite3.connect(tmp_path / "warren.db")) as store, store:
+        store.execute("INSERT INTO schema_version VALUES (999, 0)")
+
+    assert list_sandboxes(str(tmp_path)) is None
+    os.unlink(tmp_path / "warren.db")
+    assert list_sandboxes(str(tmp_path)) is None, "its secret says that the folder was in use"
+    os.unlink(tmp_path / "audit.key")
+    assert list_sandboxes(str(tmp_path)) == []

@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from warren.cli.commands.render import _read_assets, render
+from warren.cli.options import Target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,7 @@ def test_a_mistake_is_said_before_anything_is_rendered(
 
     with pytest.raises(typer.BadParameter, match=words):
         # At a service that does not exist: it is not even asked.
-        render(str(tmp_path / page), url="http://127.0.0.1:1", **chosen)  # type: ignore[arg-type]  # all are strings
+        render(str(tmp_path / page), target=Target("http://127.0.0.1:1"), **chosen)  # type: ignore[arg-type]  # all are strings
 
 
 def test_files_that_cannot_be_assets_are_left_out_and_said_so(

@@ -283,27 +283,24 @@ def _key_source(settings: JwtSettings) -> KeySource | None:
     where = settings.jwks
     if not where:
         return None
-    if "://" not in where:
+    if "://" in where:
+        refresh_s, cooldown_s = settings.jwks_refresh_s, settings.jwks_cooldown_s
+        try:
+            load = jwks_source.load_url(jwks_source.check_url(where))
+        except ValueError as exc:
+            raise ConfigError(f"jwt.jwks: {exc}") from exc
+    else:
+        refresh_s, cooldown_s = jwks_source.FILE_REFRESH_S, jwks_source.FILE_COOLDOWN_S
+        load = jwks_source.load_file(where)
         try:
             parse_jwks(jwks_source.read_bounded(where), settings.algorithms)
         except (OSError, ValueError) as exc:
             why = exc.strerror if isinstance(exc, OSError) else exc
             raise ConfigError(f"jwt.jwks {where} cannot be used: {why}") from exc
-        return jwks_source.KeySource(
-            jwks_source.load_file(where),
-            refresh_s=jwks_source.FILE_REFRESH_S,
-            cooldown_s=jwks_source.FILE_COOLDOWN_S,
-            stale_s=settings.jwks_stale_s,
-            algorithms=settings.algorithms,
-        )
-    try:
-        load = jwks_source.load_url(jwks_source.check_url(where))
-    except ValueError as exc:
-        raise ConfigError(f"jwt.jwks: {exc}") from exc
     return jwks_source.KeySource(
         load,
-        refresh_s=settings.jwks_refresh_s,
-        cooldown_s=settings.jwks_cooldown_s,
+        refresh_s=refresh_s,
+        cooldown_s=cooldown_s,
         stale_s=settings.jwks_stale_s,
         algorithms=settings.algorithms,
     )

@@ -40,7 +40,7 @@ def _print_version(value: bool) -> None:
 def options(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Run code that you did not write, in a sandbox that starts in milliseconds."""
@@ -71,7 +71,8 @@ def run_explained(work: Callable[[], object]) -> int:
     except (ConfigError, Error, OSError) as exc:
         return explain(exc)
     except Exception as exc:
-        # Typer brings its own copy of click in some versions, so a usage error has no base class we can name.
+        # Broad, because a usage error has no class to name: some versions of typer bring their own copy of click. Only
+        # usage errors have this method; everything else is raised again.
         if not callable(getattr(exc, "format_message", None)):
             raise
         return _explain_usage(exc)

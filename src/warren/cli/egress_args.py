@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from warren.cli.options import option
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -19,20 +21,14 @@ _MODES = ("none", "packages", "rules", "open")
 
 EgressMode = Annotated[
     str | None,
-    typer.Option(
-        "--egress",
-        metavar="MODE",
-        show_default=False,
-        help="What it may reach: none, packages (the package indexes) or open (all that is public).",
-    ),
+    option("MODE", "Allowed egress: none, packages (the package indexes) or open (all public hosts).", "--egress"),
 ]
 Allow = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "HOST[:PORTS]",
+        "Host name, glob, address or network that it may also reach, on ports 80 and 443 unless given; repeatable.",
         "--allow",
-        metavar="HOST[:PORTS]",
-        help="A name, a glob, an address or a network that it may reach besides, on ports 80 and 443 unless given; "
-        "repeatable.",
     ),
 ]
 
@@ -41,7 +37,7 @@ def parse_target(text: str) -> dict[str, Any]:
     """Turn `api.example.org`, `*.example.org:443` or `[fd00::1]:5432,5433` into a rule."""
     match = _TARGET.fullmatch(text.strip())
     if match is None:
-        raise typer.BadParameter(f"{text!r} names nothing to reach: write a host, and its ports after a colon.")
+        raise typer.BadParameter(f"{text!r} is not a target: write a host, and its ports after a colon.")
     host = match["bare"] or match["host"].strip("[]")
     return (
         {"host": host, "ports": [int(port) for port in match["ports"].split(",")]} if match["ports"] else {"host": host}
@@ -55,7 +51,7 @@ def build_egress(mode: str | None, allow: Iterable[str] | None) -> dict[str, Any
         return None
     if mode is not None and mode not in _MODES:
         raise typer.BadParameter(
-            f"{mode!r} is no egress: write none, packages, open, or rules with the hosts in --allow."
+            f"{mode!r} is not an egress mode: write none, packages, open, or rules with the hosts in --allow."
         )
     if mode == "rules" and not rules:
         raise typer.BadParameter("rules need at least one --allow HOST; none is the egress that reaches nothing.")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,18 +12,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli.service.candidates import list_images, list_sandboxes
-from warren.cli.units import parse_cpus, parse_pair, parse_size, render_size
+from warren.cli.units import parse_cpus, parse_duration, parse_pair, parse_size, render_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from warren.domain.gpus import GpuRequest
     from warren.domain.values import Limits
+    from warren.settings import Settings
 
 
 def choose_from(*words: str) -> Callable[[str], list[str]]:
     """Build what completes one of a few words."""
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+
+
+def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
+    """Declare an option that takes a value; `text` is its help."""
+    return typer.Option(*names, metavar=metavar, help=text, **more)
+
+
+def duration(text: str, *names: str) -> Any:
+    """Declare an option that takes a duration, such as 30s."""
+    return option("TIME", text, *names, parser=parse_duration)
+
+
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """Declare an argument."""
+    return typer.Argument(metavar=metavar, help=text, **more)
 
 
 def use_default_url(url: str | None) -> str | None:
@@ -33,78 +51,71 @@ def use_default_url(url: str | None) -> str | None:
 
 ImageName = Annotated[
     str | None,
-    typer.Option(
-        "--image",
-        "-i",
-        metavar="NAME",
-        show_default=False,
-        autocompletion=list_images,
-        help="What sandboxes are made from; data unless set.",
-    ),
+    option("NAME", "Image of the sandbox; data unless set.", "--image", "-i", autocompletion=list_images),
 ]
-Memory = Annotated[
-    int | None, typer.Option(parser=parse_size, metavar="SIZE", help="Memory it may use, such as 2G; 512M unless set.")
-]
-Cpus = Annotated[
-    float | None,
-    typer.Option(parser=parse_cpus, metavar="N", help="Processors it may use, such as 0.5 or 2; 1 unless set."),
-]
-Disk = Annotated[
-    int | None, typer.Option(parser=parse_size, metavar="SIZE", help="Size of its workspace; 2G unless set.")
-]
+Memory = Annotated[int | None, option("SIZE", "Memory limit, such as 2G; 512M unless set.", parser=parse_size)]
+Cpus = Annotated[float | None, option("N", "Processor limit, such as 0.5 or 2; 1 unless set.", parser=parse_cpus)]
+Disk = Annotated[int | None, option("SIZE", "Size of the workspace; 2G unless set.", parser=parse_size)]
 Gpus = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "all|N|NAMES",
+        "GPUs to use: all, auto (all if there are any), a number, or a list of names such as nvidia.com/gpu=0.",
         "--gpus",
-        metavar="all|N|NAMES",
-        show_default=False,
-        help="GPUs it has: all, auto (all if there are any), a number, or names with commas, such as nvidia.com/gpu=0.",
     ),
 ]
-Env = Annotated[
-    list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Set a variable of its environment.")
-]
+Env = Annotated[list[str] | None, option("NAME=VALUE", "Set an environment variable; repeatable.", "--env", "-e")]
 EngineName = Annotated[
     str | None,
-    typer.Option(
-        "--engine",
-        metavar="NAME",
-        show_default=False,
+    option(
+        "NAME",
+        "Engine: local, or bare, which isolates nothing.",
         autocompletion=choose_from("local", "bare"),
-        help="What makes the sandbox: local, or bare, which isolates nothing.",
     ),
 ]
-AllowBare = Annotated[bool, typer.Option("--allow-bare", help="Let the bare engine run code with no isolation at all.")]
+AllowBare = Annotated[
+    bool, typer.Option("--allow-bare", help="Allow the bare engine, which runs code without isolation.")
+]
 Url = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "URL",
+        "URL of the service; its key is in WARREN_API_KEY. Default: WARREN_URL, then the service of this machine, "
+        "then an embedded one.",
         "--url",
         callback=use_default_url,
-        metavar="URL",
-        show_default=False,
-        help="The service to use, with the key in WARREN_API_KEY; WARREN_URL, else the service of this machine, "
-        "else an engine in this command.",
     ),
 ]
-SandboxId = Annotated[
-    str,
-    typer.Argument(
-        metavar="SANDBOX",
-        show_default=False,
-        autocompletion=list_sandboxes,
-        help="Its id, or as much of it as is needed to tell it.",
-    ),
+DataDir = Annotated[
+    str | None, option("DIR", "Data folder of the service; from the settings unless set.", "--data-dir")
 ]
+SandboxId = Annotated[str, argument("SANDBOX", "Id of the sandbox, or a unique prefix.", autocompletion=list_sandboxes)]
 SandboxIds = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="SANDBOX...",
-        show_default=False,
-        autocompletion=list_sandboxes,
-        help="Their ids, or as much as is needed to tell them.",
-    ),
+    list[str], argument("SANDBOX...", "Ids of the sandboxes, or unique prefixes.", autocompletion=list_sandboxes)
+]
+Everybody = Annotated[
+    bool, typer.Option("--everybody", "-a", help="Include other owners; needs an admin key. Always on without --url.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a command's sandboxes are."""
+
+    url: str | None = None
+    data_dir: str | None = None
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a service was named."""
+        return self.url is not None
+
+    def load_settings(self) -> Settings:
+        """Load the settings of a service of this machine."""
+        from warren.settings import Settings
+
+        return Settings.load(flags={"data_dir": self.data_dir})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,28 +157,55 @@ def check_machine(choice: Choice) -> None:
 
 def build_choice(
     *,
-    image: str | None,
-    memory: int | None,
-    cpus: float | None,
-    disk: int | None,
-    env: Iterable[str] | None,
-    engine: str | None,
-    allow: bool,
-    gpus: str | None = None,
+    image: ImageName = None,
+    memory: Memory = None,
+    cpus: Cpus = None,
+    disk: Disk = None,
+    gpus: Gpus = None,
+    env: Env = None,
 ) -> Choice:
-    """Put the shared options together. Raises InvalidRequest, which names the option."""
+    """Put the options that choose a sandbox together. Raises InvalidRequest, which names the option."""
     named = {"memory_bytes": memory, "cpus": cpus, "disk_bytes": disk}
-    for option, (name, value) in zip(("--memory", "--cpus", "--disk"), named.items(), strict=True):
+    for option_name, (name, value) in zip(("--memory", "--cpus", "--disk"), named.items(), strict=True):
         if value is not None:
-            _check_limit(option, name, value)
+            _check_limit(option_name, name, value)
     return Choice(
         image=image,
-        engine=engine,
-        allow_bare=allow,
         limits={name: value for name, value in named.items() if value is not None},
         env=dict(parse_pair(pair) for pair in env or ()),
         gpus=_parse_gpus(gpus),
     )
+
+
+def build_target(*, url: Url = None, data_dir: DataDir = None) -> Target:
+    """Put the options that choose a service together."""
+    return Target(url, data_dir)
+
+
+def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace a command's parameters of the types Choice and Target by the options that these are built from."""
+    own = inspect.signature(command, eval_str=True)
+    builders = {
+        each.name: _BUILDERS[each.annotation] for each in own.parameters.values() if each.annotation in _BUILDERS
+    }
+    if not builders:
+        return command
+    options = {name: inspect.signature(build, eval_str=True).parameters for name, build in builders.items()}
+
+    @functools.wraps(command)
+    def build_and_run(**values: Any) -> Any:
+        built = {name: builders[name](**{each: values.pop(each) for each in options[name]}) for name in builders}
+        return command(**built, **values)
+
+    parameters = [
+        each for name, declared in own.parameters.items() for each in options.get(name, {name: declared}).values()
+    ]
+    # Typer reads the signature.
+    build_and_run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return build_and_run
+
+
+_BUILDERS: dict[Any, Callable[..., Any]] = {Choice: build_choice, Target: build_target}
 
 
 def _parse_gpus(text: str | None) -> GpuRequest | None:

@@ -22,25 +22,25 @@ error; `WARREN_DEBUG=true` adds the traceback.
 
 | exit code | |
 |---|---|
-| 0 | it went well |
-| 1 | something failed |
-| 2 | the command, the settings or what was asked for make no sense |
-| 3 | there is no service: none runs here, or none answers at the address |
-| 4 | the service refuses: there is no key, it is not valid, or it does not allow this |
+| 0 | success |
+| 1 | failure |
+| 2 | the command, a setting or the request is invalid |
+| 3 | no service runs here, or none answers at the address |
+| 4 | the service refuses: the key is missing, invalid, or does not allow this |
 | 124 | the program ran out of time |
 | 130 | it was interrupted |
 | 137 | it ran out of memory |
 | 128 + N | signal N killed it |
 
-`warren run`, `warren shell` and `warren sandbox exec` leave with the program's own exit code.
+`warren run`, `warren shell` and `warren sandbox exec` exit with the program's own exit code.
 
-`warren ps`, `top`, `sandbox`, `shell --sandbox` and `status` talk to the service that `--url` or `WARREN_URL` names,
-with the key in `WARREN_API_KEY`; without a name, to the service of this machine, over `warren.sock` in its data folder,
-without a key, as the principal `local`; and where none runs, they open the engine themselves. `warren run` talks to a
-service only if one is named.
+`warren ps`, `top`, `sandbox`, `shell --sandbox` and `status` use the service that `--url` or `WARREN_URL` names, with
+the key in `WARREN_API_KEY`; else the service of this machine, over `warren.sock` in its data folder, without a key, as
+the principal `local`; and if none runs, a service inside the command. `warren ps` then only reads the store, unless a
+sandbox has died and its record has to be corrected. `warren run` uses a service only if one is named.
 
-The first command starts the embedded engine's keeper and, for each image, a process with its modules imported. They
-stay, so that the next sandbox is made in milliseconds; `warren stop-engine` ends them.
+The first command starts the engine's keeper and, for each image, a process with its modules imported. They keep
+running, so that the next sandbox is made in milliseconds; `warren stop-engine` ends them.
 """
 
 

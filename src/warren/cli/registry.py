@@ -10,6 +10,8 @@ import typer
 import typer.main
 from typer.core import TyperCommand
 
+from warren.cli.options import expand_options
+
 
 class Helpful(TyperCommand):
     """A command whose help names arguments as we do; typer would add brackets and Python's types."""
@@ -53,23 +55,23 @@ COMMANDS = {
     "run": Command("run", "run", "Run a program in a fresh sandbox.", "EXAMPLES"),
     "shell": Command("shell", "shell", "Open a terminal in a sandbox.", "EXAMPLES"),
     "ps": Command("ps", "ps", "List the sandboxes.", "EXAMPLES"),
-    "top": Command("top", "top", "Show what sandboxes use.", "EXAMPLES"),
+    "top": Command("top", "top", "Show resource use of sandboxes.", "EXAMPLES"),
     "sandbox": Command("sandbox", "app", "Make sandboxes that stay, and use them."),
-    "render": Command("render", "render", "Make a PowerPoint of a page with slides.", "EXAMPLES"),
-    "egress": Command("egress", "app", "Show and change what a sandbox may reach."),
-    "secret": Command("secret", "app", "Secrets that a sandbox uses and never has."),
+    "render": Command("render", "render", "Convert an HTML page to PowerPoint.", "EXAMPLES"),
+    "egress": Command("egress", "app", "Show and change the egress of a sandbox."),
+    "secret": Command("secret", "app", "Secrets that a sandbox uses but never sees."),
     "serve": Command("serve", "serve", "Serve sandboxes over HTTP.", "EXAMPLES"),
-    "mcp": Command("mcp", "mcp", "Serve tools for a model, by MCP.", "EXAMPLES"),
-    "status": Command("status", "status", "Say how the service is.", "EXAMPLES"),
+    "mcp": Command("mcp", "mcp", "Serve tools for a model over MCP.", "EXAMPLES"),
+    "status": Command("status", "status", "Show the state of the service.", "EXAMPLES"),
     "stop": Command("stop", "stop", "Stop the service.", "EXAMPLES"),
     "image": Command("image", "app", "List, build, show and remove images."),
     "keys": Command("keys", "app", "Make, list and revoke API keys."),
     "audit": Command("audit", "app", "Check and copy the audit record."),
     "config": Command("config", "app", "Show and check the settings."),
-    "doctor": Command("doctor", "doctor", "Check what isolates on this host.", "EXAMPLES"),
+    "doctor": Command("doctor", "doctor", "Check the isolation of this host.", "EXAMPLES"),
     "bench": Command("bench", "bench", "Time sandboxes beside a cold Python.", "EXAMPLES"),
-    "stop-engine": Command("doctor", "stop_engine", "End what is kept warm.", "STOP_EXAMPLES"),
-    "completion": Command("completion", "completion", "Print what completes commands.", "EXAMPLES"),
+    "stop-engine": Command("doctor", "stop_engine", "End the warm engine processes.", "STOP_EXAMPLES"),
+    "completion": Command("completion", "completion", "Print a shell completion script.", "EXAMPLES"),
     "version": Command("status", "version", "Print the version.", "VERSION_EXAMPLES"),
 }
 
@@ -99,14 +101,11 @@ def _build(name: str, command: Command) -> Any:
     group = typer.Typer(rich_markup_mode=None, add_completion=False, callback=lambda: None)
     if isinstance(found, typer.Typer):
         for each in found.registered_commands:
-            each.cls = Helpful
+            each.cls, each.callback = Helpful, expand_options(each.callback)  # type: ignore[arg-type]  # all have one
         group.add_typer(found, name=name, short_help=command.help)
     else:
-        group.command(
-            name,
-            cls=Helpful,
-            short_help=command.help,
-            epilog=getattr(module, command.examples),
-        )(found)
+        group.command(name, cls=Helpful, short_help=command.help, epilog=getattr(module, command.examples))(
+            expand_options(found)
+        )
     built: Any = typer.main.get_command(group)
     return built.commands[name]

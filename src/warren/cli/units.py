@@ -42,7 +42,7 @@ def read_duration(text: str) -> float:
         raise ValueError(f"{text!r} is not a duration: write a number with ms, s, m, h or d, such as 30s or 5m.")
     seconds = float(match[1]) * factor
     if seconds <= 0:
-        raise ValueError("a duration must be longer than nothing.")
+        raise ValueError("a duration must be longer than 0.")
     return seconds
 
 
@@ -63,7 +63,7 @@ def parse_time(text: str) -> float:
     try:
         return time.time() - read_duration(text)
     except ValueError as exc:
-        raise _refuse(f"{text!r} is not a time: write 2026-11-01, 2026-11-01T12:30, or 7d for so long ago.") from exc
+        raise _refuse(f"{text!r} is not a time: write 2026-11-01, 2026-11-01T12:30, or an age such as 7d.") from exc
 
 
 def parse_pair(text: str) -> tuple[str, str]:

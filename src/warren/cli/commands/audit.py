@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import sys
@@ -9,36 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import AsJson, choose_from
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, DataDir, choose_from, option
 from warren.cli.terminal.tables import print_json
 from warren.cli.units import parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from warren.domain.records import AuditRow
     from warren.stores.base import Store
 
 app = typer.Typer(help="Check and copy the audit record.", no_args_is_help=True, rich_markup_mode=None)
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
 _COLUMNS = (
-    "seq",
-    "at",
-    "action",
-    "outcome",
-    "tenant",
-    "subject",
-    "key_id",
-    "request_id",
-    "address",
-    "sandbox_id",
-    "execution_id",
-    "details",
-    "previous",
-    "hash",
-)
+    "seq", "at", "action", "outcome", "tenant", "subject", "key_id", "request_id", "address", "sandbox_id",
+    "execution_id", "details", "previous", "hash",
+)  # fmt: skip
+_FORMATS = ("jsonl", "csv")
 
 
 def _parse_head(text: str) -> tuple[int, str]:
@@ -57,20 +45,17 @@ def verify(
     *,
     known: Annotated[
         list[Any] | None,
-        typer.Option(
-            parser=_parse_head,
-            metavar="SEQ:HASH",
-            show_default=False,
-            help="A head that was printed earlier; it must still be in the record.",
+        option(
+            "SEQ:HASH", "Head that was printed earlier and must still be in the record; repeatable.", parser=_parse_head
         ),
     ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check the whole record: that no row was deleted, edited or moved. Prints its head, the last number and hash.
+    """Check that no row of the record was deleted, edited or moved. Prints its head: the last number and hash.
 
-    Leaves with 1 and names the row when one was. A head kept elsewhere proves later, with --known, that
-    the record still begins with what it held then.
+    The exit code is 1 if one was, and the row is named. A head that is stored elsewhere proves later, with --known,
+    that the record still begins with the same rows.
     """
     import anyio
 
@@ -94,28 +79,16 @@ def export(
     *,
     since: Annotated[
         float | None,
-        typer.Option(
-            parser=parse_time,
-            metavar="TIME",
-            show_default=False,
-            help="From then on: 2026-11-01, 2026-11-01T12:30, or so long ago, such as 7d.",
-        ),
+        option("TIME", "From this time: 2026-11-01, 2026-11-01T12:30, or an age such as 7d.", parser=parse_time),
     ] = None,
-    until: Annotated[
-        float | None, typer.Option(parser=parse_time, metavar="TIME", show_default=False, help="Only before then.")
-    ] = None,
+    until: Annotated[float | None, option("TIME", "Before this time.", parser=parse_time)] = None,
     form: Annotated[
         str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            autocompletion=choose_from("jsonl", "csv"),
-            help="jsonl, a line of JSON a row, or csv.",
-        ),
+        option("FORMAT", "jsonl (one JSON object per line) or csv.", "--format", autocompletion=choose_from(*_FORMATS)),
     ] = "jsonl",
     data_dir: DataDir = None,
 ) -> None:
-    """Print the rows of a time on standard output, oldest first, with their hashes."""
+    """Print the rows of a period, oldest first, with their hashes."""
     import anyio
 
     if form not in _FORMATS:
@@ -163,32 +136,15 @@ async def _export(since: float | None, until: float | None, form: str, data_dir:
         except StoreError as exc:
             # A damaged record is the one that has to be looked at.
             print(f"warren: that this copy was taken is not in the record: {exc}", file=sys.stderr)
-        show = _FORMATS[form]()
+        writer = csv.DictWriter(sys.stdout, _COLUMNS)
+        if form == "csv":
+            writer.writeheader()
         async for row in audit.export(since=since, until=until):
-            show(row)
-
-
-def _show_jsonl() -> Callable[[AuditRow], None]:
-    def show(row: AuditRow) -> None:
-        print(json.dumps(_as_json(row), separators=(",", ":")))
-
-    return show
-
-
-def _show_csv() -> Callable[[AuditRow], None]:
-    import csv
-
-    writer = csv.DictWriter(sys.stdout, _COLUMNS)
-    writer.writeheader()
-
-    def show(row: AuditRow) -> None:
-        values = _as_json(row)
-        writer.writerow({**values, "details": json.dumps(values["details"], separators=(",", ":"))})
-
-    return show
-
-
-_FORMATS = {"jsonl": _show_jsonl, "csv": _show_csv}
+            values = _as_json(row)
+            if form == "csv":
+                writer.writerow({**values, "details": _encode(values["details"])})
+            else:
+                print(_encode(values))
 
 
 def _as_json(row: AuditRow) -> dict[str, Any]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
-from warren.cli.options import AllowBare, AsJson, Choice, EngineName, ImageName
+from warren.cli.options import AllowBare, AsJson, Choice, EngineName, ImageName, option
 from warren.cli.terminal.tables import print_json, print_table
 
 if TYPE_CHECKING:
@@ -29,37 +27,24 @@ _PAUSE_S = 0.2
 """Between creates: a hot loop hides what an idle machine pays."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """One thing that was timed, over and over."""
+class Measure(NamedTuple):
+    """One thing that was timed several times."""
 
     name: str
-    times_ms: tuple[float, ...]
-
-    @property
-    def median_ms(self) -> float:
-        """The time that half of the rounds beat."""
-        import statistics
-
-        return statistics.median(self.times_ms)
-
-    @property
-    def worst_ms(self) -> float:
-        """The slowest round."""
-        return max(self.times_ms)
+    times_ms: list[float]
 
 
 def bench(
     *,
     image: ImageName = None,
-    rounds: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="How often to time each thing.")] = 20,
+    rounds: Annotated[int, option("N", "Number of measurements of each.", min=1, max=10_000)] = 20,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
     as_json: AsJson = False,
 ) -> int:
-    """Time a fresh sandbox and a warm call, with a cold Python that imports the same beside them.
+    """Time a fresh sandbox, a warm call, and for comparison a cold Python that imports the same modules.
 
-    The full set of numbers, with peers, is `make bench` in the source.
+    `make bench` in the source measures everything, other products included.
     """
     import anyio
 
@@ -75,12 +60,16 @@ def bench(
 
     if code := anyio.run(run_with_signals, work):
         return code
+    found = [(name, statistics.median(times_ms), max(times_ms)) for name, times_ms in measures]
     if as_json:
         print_json(
-            [{"name": m.name, "median_ms": round(m.median_ms, 3), "worst_ms": round(m.worst_ms, 3)} for m in measures]
+            [
+                {"name": name, "median_ms": round(median, 3), "worst_ms": round(worst, 3)}
+                for name, median, worst in found
+            ]
         )
         return 0
-    rows = [(m.name, f"{m.median_ms:.2f}", f"{m.worst_ms:.2f}") for m in measures]
+    rows = [(name, f"{median:.2f}", f"{worst:.2f}") for name, median, worst in found]
     print_table(None, ("", "median ms", "worst ms"), rows)
     return 0
 
@@ -124,8 +113,8 @@ async def _sandboxes(engine: Engine, image: Image, rounds: int) -> tuple[Measure
                 await engine.destroy(handle)
         await anyio.sleep(_PAUSE_S / 2)
     return (
-        Measure(f"fresh sandbox of {image.name}, to its first result", tuple(fresh)),
-        Measure("warm call of 1 + 1", tuple(warm)),
+        Measure(f"fresh sandbox of {image.name}, to its first result", fresh),
+        Measure("warm call of 1 + 1", warm),
     )
 
 
@@ -141,11 +130,11 @@ def _cold(image: Image, rounds: int) -> list[Measure]:
     return measures
 
 
-def _time(rounds: int, python: str, code: str) -> tuple[float, ...]:
+def _time(rounds: int, python: str, code: str) -> list[float]:
     def once() -> float:
         start = time.perf_counter()
         subprocess.run([python, "-I", "-c", code], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         return (time.perf_counter() - start) * 1000
 
     once()
-    return tuple(once() for _ in range(rounds))
+    return [once() for _ in range(rounds)]

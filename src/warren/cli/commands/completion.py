@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer.completion import shell_complete
 
-from warren.cli.options import choose_from
+from warren.cli.options import argument, choose_from
 
 EXAMPLES = """\b
 Examples:
@@ -19,16 +20,10 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def completion(
-    shell: Annotated[
-        str,
-        typer.Argument(
-            metavar="SHELL", show_default=False, autocompletion=choose_from(*SHELLS), help="bash, zsh or fish."
-        ),
-    ],
+    ctx: typer.Context,
+    shell: Annotated[str, argument("SHELL", "bash, zsh or fish.", autocompletion=choose_from(*SHELLS))],
 ) -> None:
     """Print a script that makes a shell complete commands, options, images and the ids of sandboxes."""
-    from typer._completion_shared import get_completion_script
-
     if shell not in SHELLS:
         raise typer.BadParameter(f"there is completion for {', '.join(SHELLS)}, and not for {shell!r}.")
-    print(get_completion_script(prog_name="warren", complete_var="_WARREN_COMPLETE", shell=shell))
+    shell_complete(ctx.find_root().command, {}, "warren", "_WARREN_COMPLETE", f"source_{shell}")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import AsJson
-from warren.cli.terminal.tables import print_json, print_table
+from warren.cli.options import AsJson, argument, option
+from warren.cli.terminal.tables import print_either, print_json, print_table
 
 if TYPE_CHECKING:
     from warren.settings import Settings
@@ -26,16 +26,16 @@ def show_all(context: typer.Context, *, as_json: AsJson = False) -> None:
 
 @app.command(
     "show",
-    short_help="Show every setting and where it came from.",
+    short_help="Show every setting and its source.",
     epilog="\b\nExamples:\n  warren config show\n  warren config show --given\n"
     "  warren config show --json | jq '.settings[] | select(.source != \"default\")'",
 )
 def show(
     *,
-    given: Annotated[bool, typer.Option("--given", help="Leave out what has its default.")] = False,
+    given: Annotated[bool, typer.Option("--given", help="Leave out settings that have their default.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show each setting, its value and where that came from. Secrets are masked."""
+    """Show each setting, its value and its source. Secrets are masked."""
     from warren.settings import Settings, Source
 
     settings = Settings.load()
@@ -53,9 +53,9 @@ def show(
     epilog="\b\nExamples:\n  warren config get data_dir\n  warren config get pool",
 )
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As in warren.toml: serve.port, or serve for the table.")],
+    name: Annotated[str, argument("NAME", "Name as in warren.toml: serve.port, or serve for the table.")],
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with where it came from.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON with the source.")] = False,
 ) -> None:
     """Print the value of a setting, or the settings of a table, one a line. A secret is masked."""
     from warren.domain.errors import InvalidRequest
@@ -82,9 +82,9 @@ def get(
     epilog="\b\nExamples:\n  warren config check\n  WARREN_ENV=production warren config check",
 )
 def check(*, as_json: AsJson = False) -> int:
-    """Check the settings, and whether a service would start with them; leaves with 2 and every reason why not.
+    """Check whether a service would start with these settings. If not, print every reason; the exit code is 2.
 
-    Nothing is started and nothing is made. What the flags of `warren serve` would say is not known here.
+    Nothing is started or changed. Flags of `warren serve` are not considered.
     """
     from warren.bootstrap.guardrails import check as check_guardrails
     from warren.cli.errors import EXIT_USAGE
@@ -93,12 +93,8 @@ def check(*, as_json: AsJson = False) -> int:
 
     settings = Settings.load()
     sentences = check_guardrails(settings, gather_facts(settings))
-    if as_json:
-        print_json({"env": settings.env, "starts": not sentences, "reasons": sentences})
-    elif sentences:
-        print("\n".join(sentences))
-    else:
-        print(f"A service would start with these settings, in {settings.env}.")
+    told = "\n".join(sentences) or f"A service would start with these settings, in {settings.env}."
+    print_either(as_json, {"env": settings.env, "starts": not sentences, "reasons": sentences}, told)
     return EXIT_USAGE if sentences else 0
 
 
@@ -108,23 +104,18 @@ def check(*, as_json: AsJson = False) -> int:
     epilog="\b\nExamples:\n  warren config import .env\n  warren config import docker-compose.yml -o warren.toml",
 )
 def import_config(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="An .env, a compose file, or a chart's values.")],
+    file: Annotated[str, argument("FILE", "An .env file, a compose file, or values of a Helm chart.")],
     *,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the settings there, and not here.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace that file if it is there.")] = False,
+    output: Annotated[str | None, option("FILE", "Write the settings to this file.", "--output", "-o")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
     original: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="NAME", help="Whose it is, where that cannot be told: otari, onyx, chatui, onit."
-        ),
+        str | None, option("NAME", "Product, if it cannot be detected: otari, onyx, chatui, onit.", "--from")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
 ) -> None:
     """Read the configuration of otari, Onyx's code interpreter, ChatUI's gateway or onit-sandbox.
 
-    Prints the warren.toml that means the same, and lists what has no equivalent here and why.
+    Prints the equivalent warren.toml, and lists the settings that have no equivalent, with the reason.
     """
     from warren.cli.commands.config_import import import_file, mask_values, render, report, save
 

@@ -79,7 +79,7 @@ def save(text: str, path: str, *, force: bool) -> None:
     try:
         file = os.open(path, flags, 0o600)
     except FileExistsError:
-        raise Conflict(f"{path} is there already: name another file, or say --force") from None
+        raise Conflict(f"{path} exists already: name another file, or add --force") from None
     with open(file, "w", encoding="utf-8") as opened:
         opened.write(text)
 
@@ -95,8 +95,7 @@ def report(found: Imported, target: str | None) -> None:
         width = max(map(len, found.left))
         for name, why in found.left.items():
             print(f"  {name:{width}}  {why}", file=out)
-    for note in found.original.notes:
-        print(f"\n{note}", file=out)
+    print(f"\n{found.original.note}", file=out)
 
 
 def _choose(path: str, variables: Mapping[str, str], wanted: str | None) -> Original:
@@ -110,7 +109,7 @@ def _choose(path: str, variables: Mapping[str, str], wanted: str | None) -> Orig
     best = max(ORIGINALS, key=lambda original: scores[original.name])
     if list(scores.values()).count(scores[best.name]) > 1:
         raise InvalidRequest(
-            f"{path} has no settings that tell whose it is: say --from {' or '.join(scores)}, or see what is read in "
+            f"{path} does not show which product it belongs to: add --from {' or '.join(scores)}, or see "
             "docs/howto/import-a-configuration.md"
         )
     return best

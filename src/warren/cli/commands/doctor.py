@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.doctor_report import Report, print_gpus
-from warren.cli.terminal.tables import print_json
+from warren.cli.terminal.tables import print_json, print_table
 from warren.domain.errors import ConfigError
 
 if TYPE_CHECKING:
+    from warren.bootstrap.local_engine import Examined, Host, Layer
     from warren.settings import Settings
 
 EXAMPLES = """\b
@@ -32,18 +34,24 @@ Examples:
 """
 
 
+_CONTAINERS = {"wsl2": "WSL2", "docker": "Docker", "podman": "Podman", "kubernetes": "Kubernetes", "lxc": "LXC"}
+
+
 def doctor(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Show what would make missing layers hold, ask, and do it as root, by sudo.")
+        bool,
+        typer.Option(
+            "--fix", help="Show the commands that enable missing layers, ask, and run them as root with sudo."
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --fix: do not ask.")] = False,
 ) -> int:
-    """Check every layer of isolation on this host: whether it holds, why not, and the command that fixes it.
+    """Check every layer of isolation on this host: whether it holds, why not, and the command to fix it.
 
-    Prints the host, its init and its control groups first, and at last what the images need of this system and do not
-    find, and which GPUs can be opened. Leaves with 1 when a layer is missing that the settings do not name optional.
+    Prints the host, its init and its control groups, then the layers, missing system packages of images, and usable
+    GPUs. The exit code is 1 if a layer is missing that the settings do not make optional.
     """
     from warren.bootstrap.local_engine import find_gpus
     from warren.settings import Settings
@@ -70,13 +78,15 @@ def stop_engine(
     *,
     sandboxes: Annotated[
         bool,
-        typer.Option("--sandboxes", help="Stop every sandbox first. Workspaces that are meant to stay do; others go."),
+        typer.Option(
+            "--sandboxes", help="Stop every sandbox first. Persistent workspaces stay; ephemeral ones are deleted."
+        ),
     ] = False,
 ) -> int:
-    """End the processes that the embedded engine keeps warm between commands.
+    """End the processes that the engine keeps warm between commands.
 
-    Running sandboxes live on, unless they are to be stopped too. The next command starts the processes again, which
-    takes about a second.
+    Running sandboxes keep running without --sandboxes. The next command starts the processes again, which takes about a
+    second.
     """
     import anyio
 
@@ -89,8 +99,8 @@ def stop_engine(
     with only_one(settings.data_dir) if sandboxes else contextlib.nullcontext():
         anyio.run(retire_engine, settings, sandboxes)
     if sys.stdout.isatty():
-        of_sandboxes = "Sandboxes were stopped" if sandboxes else "Running sandboxes live on"
-        print(f"What was kept warm has ended. {of_sandboxes}; the next command starts it again.")
+        of_sandboxes = "Sandboxes were stopped" if sandboxes else "Running sandboxes keep running"
+        print(f"The warm processes have ended. {of_sandboxes}; the next command starts them again.")
     return 0
 
 
@@ -125,7 +135,7 @@ def _repair(report: Report, *, yes: bool) -> bool:
     found = report.found
     repairs = plan_repairs(found.layers, found.host)
     if not repairs:
-        _tell("Nothing here is for --fix to change." if found.missing else "Every layer that is needed holds.")
+        _tell("There is nothing that --fix can change." if found.missing else "Every layer that is needed holds.")
         return True
     _tell("\n".join(("These commands will be run as root:", "", *map(str, repairs), "")))
     sudo = "" if found.host.is_root else shutil.which("sudo", path=PROGRAM_FOLDERS)
@@ -142,3 +152,86 @@ def _repair(report: Report, *, yes: bool) -> bool:
 
 def _tell(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A host as it was found."""
+
+    found: Examined
+    unwritable: str = ""
+    """The data folder, where nothing can be kept in it."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Say the same for programs."""
+        return {
+            "ok": not self.found.missing and not self.unwritable,
+            "unwritable": self.unwritable,
+            "host": dataclasses.asdict(self.found.host),
+            "place": self.found.place,
+            "layers": [
+                dataclasses.asdict(layer) | {"optional": layer.name in self.found.optional}
+                for layer in self.found.layers
+            ],
+        }
+
+    def print(self) -> None:
+        """Print it for people, on a terminal and in a pipe."""
+        print_table(None, ("", ""), describe_host(self.found.host, self.found.place))
+        print()
+        rows = [(layer.name, self._word(layer), layer.detail) for layer in self.found.layers]
+        print_table(None, ("layer", "holds", "detail"), rows)
+        print()
+        for fix, names in self._group_fixes().items():
+            optional = "Optional, to" if self.found.optional.issuperset(names) else "To"
+            print(f"{optional} fix {', '.join(names)}: {fix}")
+        if self.found.missing:
+            needed = ", ".join(layer.name for layer in self.found.missing)
+            print(f"Sandboxes are refused here: {needed} cannot be applied.")
+        elif self.unwritable:
+            print(f"The data folder {self.unwritable} cannot be written: choose another with WARREN_DATA_DIR.")
+        else:
+            print("Sandboxes can be made here.")
+
+    def _group_fixes(self) -> dict[str, list[str]]:
+        groups: dict[str, list[str]] = {}
+        for layer in self.found.layers:
+            if not layer.holds and layer.fix:
+                groups.setdefault(layer.fix, []).append(layer.name)
+        return groups
+
+    def _word(self, layer: Layer) -> str:
+        if layer.holds:
+            return "\x1b[32myes\x1b[0m"
+        return "\x1b[33mno, optional\x1b[0m" if layer.name in self.found.optional else "\x1b[31mno\x1b[0m"
+
+
+def describe_host(host: Host, place: str) -> list[tuple[str, str]]:
+    """Return the facts of a host that decide what holds there, a row each."""
+    rows = [("host", f"{host.system}, Linux {host.kernel}, {host.machine}")]
+    if host.container:
+        rows.append(("container", _CONTAINERS.get(host.container, host.container)))
+    rows.append(("init", f"systemd {host.init_version or ''}".strip() if host.has_systemd else host.init))
+    rows.append(("cgroups", place or {"none": "not mounted"}.get(host.cgroups, host.cgroups)))
+    if host.is_root:
+        rows.append(("user", "root"))
+    else:
+        manager = "with a user manager" if host.user_manager else "without a user manager of systemd"
+        rows.append(("user", f"uid {host.uid}, {manager}"))
+    if host.userns_restricted:
+        profile = host.profile or "not installed"
+        rows.append(("AppArmor", f"takes user namespaces from users; profile warren: {profile}"))
+    if host.selinux != "off":
+        rows.append(("SELinux", host.selinux))
+    return rows
+
+
+def print_gpus(gpus: dict[str, Any]) -> None:
+    """Print a line for each GPU, and for each CDI spec that cannot be used."""
+    for gpu in gpus["devices"]:
+        what = f"{gpu['id']}{' (' + gpu['model'] + ')' if gpu['model'] else ''}"
+        print(f"GPU {what} can be used." if gpu["usable"] else f"GPU {what} cannot be used: {gpu['why']}")
+    if not gpus["devices"]:
+        print("No GPU was found.")
+    for problem in gpus["problems"]:
+        print(f"{problem[0].upper()}{problem[1:]}")

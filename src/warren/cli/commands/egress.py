@@ -7,31 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warren.cli.egress_args import Allow, build_egress, parse_target, render_egress, render_target
-from warren.cli.options import AsJson, SandboxId, Url
-from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import as_plain, print_json, print_table
-from warren.cli.units import parse_duration
+from warren.cli.options import AsJson, SandboxId, Target, argument, duration, option
+from warren.cli.service.connection import run_with_sandbox
+from warren.cli.terminal.tables import as_plain, print_either, print_json, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from warren import AsyncSandbox
 
-    from warren import AsyncClient, AsyncSandbox
-    from warren.cli.terminal.signals import Signals
-
-app = typer.Typer(
-    help="Show and change what a sandbox may reach.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = typer.Typer(help="Show and change the egress of a sandbox.", no_args_is_help=True, rich_markup_mode=None)
 
 
-@app.command(
-    "show",
-    short_help="Show what a sandbox may reach.",
-    epilog="\b\nExample:\n  warren egress show 3fa9",
-)
-def show(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
-    """Show what a sandbox may reach, and what it was granted for a while."""
+@app.command("show", short_help="Show the egress of a sandbox.", epilog="\b\nExample:\n  warren egress show 3fa9")
+def show(sandbox: SandboxId, *, where: Target, as_json: AsJson = False) -> int:
+    """Show the egress of a sandbox and its temporary grants."""
 
     async def work(found: AsyncSandbox) -> None:
         grants = await found.egress.grants()
@@ -46,122 +34,82 @@ def show(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = None, as_js
         if rows:
             print_table(None, ("grant", "for a while", "until"), rows)
 
-    return on_sandbox(sandbox, url, data_dir, work, to_use=False)
+    return run_with_sandbox(where, sandbox, work, to_use=False)
 
 
 @app.command(
     "set",
-    short_help="Change what a sandbox may reach.",
+    short_help="Change the egress of a sandbox.",
     epilog="\b\nExamples:\n  warren egress set 3fa9 packages\n"
     "  warren egress set 3fa9 rules --allow 'api.example.org' --allow 'db.example.org:5432'\n"
     "  warren egress set 3fa9 none    # open connections are cut",
 )
 def change(
     sandbox: SandboxId,
-    mode: Annotated[
-        str, typer.Argument(metavar="MODE", show_default=False, help="none, packages, rules (see --allow) or open.")
-    ],
+    mode: Annotated[str, argument("MODE", "none, packages, rules (see --allow) or open.")],
     *,
     allow: Allow = None,
-    url: Url = None,
-    data_dir: DataDir = None,
+    where: Target,
     as_json: AsJson = False,
 ) -> int:
-    """Change what a sandbox may reach. It is in force at once; connections that it does not allow are cut."""
+    """Change the egress of a sandbox at once. Connections that are no longer allowed are closed."""
     egress = build_egress(mode, allow)
 
     async def work(found: AsyncSandbox) -> None:
         info = await found.update(egress=egress)
-        if as_json:
-            print_json(as_plain(info.egress))
-        else:
-            print(f"{found.id} may reach: {render_egress(info.egress)}.")
+        print_either(as_json, as_plain(info.egress), f"{found.id} may reach: {render_egress(info.egress)}.")
 
-    return on_sandbox(sandbox, url, data_dir, work)
+    return run_with_sandbox(where, sandbox, work)
 
 
 @app.command(
     "grant",
-    short_help="Let a sandbox reach something for a while.",
+    short_help="Let a sandbox reach a host for a limited time.",
     epilog="\b\nExamples:\n  warren egress grant 3fa9 api.example.org --for 10m\n"
     "  warren egress grant 3fa9 '*.example.org:443,8443'\n  warren egress grant 3fa9 data.example.org:80 --method GET",
 )
 def grant(
     sandbox: SandboxId,
     target: Annotated[
-        str,
-        typer.Argument(
-            metavar="HOST[:PORTS]",
-            show_default=False,
-            help="A name, a glob, an address or a network; ports 80 and 443 unless given.",
-        ),
+        str, argument("HOST[:PORTS]", "Host name, glob, address or network; ports 80 and 443 unless given.")
     ],
     *,
-    duration: Annotated[
-        float, typer.Option("--for", parser=parse_duration, metavar="TIME", help="For how long, such as 10m.")
-    ] = "1h",  # type: ignore[assignment]  # typer parses what stands here as it does what is typed
+    duration: Annotated[float, duration("Duration of the grant, such as 10m.", "--for")] = "1h",  # type: ignore[assignment]  # typer parses what stands here as it does what is typed
     method: Annotated[
-        list[str] | None,
-        typer.Option("--method", metavar="METHOD", help="Only with this method, of plain HTTP; repeatable."),
+        list[str] | None, option("METHOD", "Allow only this method of plain HTTP; repeatable.", "--method")
     ] = None,
-    url: Url = None,
-    data_dir: DataDir = None,
+    where: Target,
     as_json: AsJson = False,
 ) -> int:
-    """Let a sandbox reach something for a while, besides what it may reach anyway."""
+    """Let a sandbox reach a host for a limited time, in addition to its egress."""
     rule = parse_target(target)
 
     async def work(found: AsyncSandbox) -> None:
         made = await found.egress.grant(
             **rule, methods=[each.upper() for each in method or ()], expires_in_seconds=duration
         )
-        if as_json:
-            print_json(as_plain(made))
-        else:
-            until = made.expires_at.astimezone().isoformat(timespec="seconds")
-            print(f"{made.id}: {render_target(made.host, made.ports, made.methods)} until {until}.")
+        until = made.expires_at.astimezone().isoformat(timespec="seconds")
+        sentence = f"{made.id}: {render_target(made.host, made.ports, made.methods)} until {until}."
+        print_either(as_json, as_plain(made), sentence)
 
-    return on_sandbox(sandbox, url, data_dir, work)
+    return run_with_sandbox(where, sandbox, work)
 
 
 @app.command(
     "revoke",
-    short_help="Take back a grant.",
+    short_help="Revoke a grant.",
     epilog="\b\nExample:\n  warren egress revoke 3fa9 grt_5c1f0a9b2d3e4f60718293a4",
 )
 def revoke(
     sandbox: SandboxId,
-    grant_id: Annotated[
-        str, typer.Argument(metavar="GRANT", show_default=False, help="Its id, as `warren egress show` has it.")
-    ],
+    grant_id: Annotated[str, argument("GRANT", "Id of the grant, from `warren egress show`.")],
     *,
-    url: Url = None,
-    data_dir: DataDir = None,
+    where: Target,
 ) -> int:
-    """Take back a grant; connections that nothing else allows are cut."""
+    """Revoke a grant. Connections that are no longer allowed are closed."""
 
     async def work(found: AsyncSandbox) -> None:
         await found.egress.revoke(grant_id)
-        print(f"{grant_id} was taken back.")
+        print(f"{grant_id} is revoked.")
 
-    return on_sandbox(sandbox, url, data_dir, work)
-
-
-def on_sandbox(
-    name: str,
-    url: str | None,
-    data_dir: str | None,
-    work: Callable[[AsyncSandbox], Awaitable[None]],
-    *,
-    to_use: bool = True,
-) -> int:
-    """Do something with the sandbox that is meant."""
-    from warren.cli.service.connection import Target, find_sandbox, run_with_client
-
-    target = Target(url, data_dir)
-
-    async def find(client: AsyncClient, _signals: Signals) -> int:
-        await work(await find_sandbox(client, target, name, to_use=to_use))
-        return 0
-
-    return run_with_client(target, find)
+    return run_with_sandbox(where, sandbox, work)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import AsJson
+from warren.cli.options import AsJson, argument
 from warren.cli.service import candidates
-from warren.cli.terminal.tables import print_json, print_table
+from warren.cli.terminal.tables import print_either, print_json, print_table
 from warren.cli.units import render_size
 
 if TYPE_CHECKING:
@@ -22,10 +22,7 @@ app = typer.Typer(
 )
 
 Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", autocompletion=candidates.list_images, help="The image's name, as `warren image list` shows it."
-    ),
+    str, argument("NAME", "Name of the image, from `warren image list`.", autocompletion=candidates.list_images)
 ]
 
 
@@ -45,27 +42,24 @@ def list_images(*, as_json: AsJson = False) -> None:
 def build(
     name: Name,
     *,
-    force: Annotated[bool, typer.Option("--force", help="Build it again although nothing changed.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Build again even if nothing changed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build an image, unless it is built already. A build that is stopped half-way leaves nothing behind."""
+    """Build an image unless it is built already. An interrupted build leaves nothing behind."""
     from warren.cli.terminal.progress import build_with_progress
 
     catalog = _catalog()
     was_built = catalog.status(name).built and not force
     image = build_with_progress(catalog, name, force=force)
     status = catalog.status(name)
-    if as_json:
-        print_json({"name": name, "digest": image.digest, "built_now": not was_built, "size_bytes": status.size_bytes})
-    elif was_built:
-        print(f"{name} is built already and nothing changed.")
-    else:
-        print(f"{name} is built: {render_size(status.size_bytes)}.")
+    found = {"name": name, "digest": image.digest, "built_now": not was_built, "size_bytes": status.size_bytes}
+    told = "built already and nothing changed" if was_built else f"built: {render_size(status.size_bytes)}"
+    print_either(as_json, found, f"{name} is {told}.")
 
 
 @app.command("show", epilog="\b\nExample:\n  warren image show data")
 def show(name: Name, *, as_json: AsJson = False) -> None:
-    """Show what an image is made of."""
+    """Show the contents of an image."""
     catalog = _catalog()
     spec, status = catalog.spec(name), catalog.status(name)
     if as_json:
@@ -95,7 +89,7 @@ def show(name: Name, *, as_json: AsJson = False) -> None:
 def remove(
     name: Name,
     *,
-    stale: Annotated[bool, typer.Option("--stale", help="Only builds of earlier versions of it.")] = False,
+    stale: Annotated[bool, typer.Option("--stale", help="Only outdated builds.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete the builds of an image; its spec stays, and it can be built again."""
@@ -105,10 +99,8 @@ def remove(
     from warren.settings import Settings
 
     freed = anyio.run(partial(remove_image, Settings.load(), name, stale=stale))
-    if as_json:
-        print_json({"name": name, "freed_bytes": freed})
-    else:
-        print(f"{render_size(freed)} freed." if freed else f"There was nothing of {name} to remove.")
+    sentence = f"{render_size(freed)} freed." if freed else f"There was nothing of {name} to remove."
+    print_either(as_json, {"name": name, "freed_bytes": freed}, sentence)
 
 
 def _catalog() -> Catalog:
@@ -121,7 +113,7 @@ def _catalog() -> Catalog:
 def _built(status: ImageStatus) -> str:
     if status.built:
         return render_size(status.size_bytes)
-    return "no, an earlier one is" if status.stale else "no"
+    return "no, an earlier version is" if status.stale else "no"
 
 
 def _as_json(spec: ImageSpec, status: ImageStatus) -> dict[str, Any]:

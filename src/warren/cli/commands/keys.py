@@ -5,19 +5,22 @@ from __future__ import annotations
 import sys
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from warren.cli.options import AsJson, choose_from
-from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import print_json, print_table
-from warren.cli.units import parse_duration, render_time
+from warren.cli.options import AsJson, DataDir, argument, choose_from, duration, option
+from warren.cli.terminal.tables import print_either, print_json, print_table
+from warren.cli.units import render_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable
 
+    from warren.core.identity.keys import Keys
     from warren.domain.records import ApiKey, Scope
+    from warren.stores.base import Store
+
+_Found = TypeVar("_Found")
 
 app = typer.Typer(
     help="Make, list and revoke the API keys of the service.", no_args_is_help=True, rich_markup_mode=None
@@ -41,40 +44,33 @@ def _parse_scope(text: str) -> Scope:
     "  warren keys create dashboard --tenant acme --subject ann --scope read --json",
 )
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it; no two in force have one name.")],
+    name: Annotated[str, argument("NAME", "Name of the key, unique among keys in force.")],
     *,
-    tenant: Annotated[str, typer.Option(metavar="NAME", help="Who shares nothing with other tenants.")] = "default",
-    subject: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", show_default=False, help="Whose sandboxes it sees; the key's name unless set."),
-    ] = None,
+    tenant: Annotated[str, option("NAME", "Tenant of the key; tenants share nothing.")] = "default",
+    subject: Annotated[str | None, option("NAME", "Owner of its sandboxes; the key's name unless set.")] = None,
     scope: Annotated[
         Any,
-        typer.Option(
+        option(
+            "SCOPE",
+            "Scope: read, run or admin.",
             parser=_parse_scope,
-            metavar="SCOPE",
             autocompletion=choose_from("read", "run", "admin"),
-            help="What it allows: read, run, or admin.",
         ),
     ] = "run",
-    expires: Annotated[
-        float | None,
-        typer.Option(
-            parser=parse_duration, metavar="TIME", show_default=False, help="End it after so long, such as 30d."
-        ),
-    ] = None,
+    expires: Annotated[float | None, duration("Lifetime, such as 30d; unlimited unless set.")] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an API key and print its secret, which is kept nowhere: only this once can it be read.
+    """Make an API key and print its secret. It is not stored and cannot be shown again.
 
-    A key of the scope run makes and uses sandboxes of its own; read only looks at them; admin sees everybody's, and
-    the audit record.
+    Scopes: run makes and uses sandboxes of its owner; read only lists and reads them; admin includes those of all
+    owners, and the audit record.
     """
-    import anyio
+    from warren.cli.service.offline_store import build_caller
 
-    choice = {"tenant": tenant, "subject": subject, "scope": scope, "ttl_s": expires}
-    key, secret = anyio.run(_create, name, choice, data_dir)
+    choice = {"tenant": tenant, "subject": subject, "scope": scope, "ttl_s": expires, "by": build_caller()}
+    # Keys may be made before the first start, which then makes none.
+    key, secret = _run(data_dir, lambda keys, _store: keys.create(name, **choice), must_exist=False)
     if as_json:
         print_json({**_as_json(key), "secret": secret})
         return
@@ -84,10 +80,8 @@ def create(
 
 @app.command("list", short_help="List the keys.", epilog="\b\nExamples:\n  warren keys list\n  warren keys list --json")
 def list_keys(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """List the keys, those too that have expired or were revoked. Secrets are not kept."""
-    import anyio
-
-    keys = anyio.run(_list, data_dir)
+    """List the keys, including expired and revoked ones. Secrets are not stored."""
+    keys = _run(data_dir, lambda _keys, store: store.keys())
     if as_json:
         print_json([_as_json(key) for key in keys])
         return
@@ -108,47 +102,33 @@ def list_keys(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 @app.command(
     "revoke",
-    short_help="Take a key back.",
+    short_help="Revoke a key.",
     epilog="\b\nExamples:\n  warren keys revoke laptop\n  warren keys revoke key_0f1e2d3c4b5a69788796a5b4",
 )
 def revoke(
-    id_or_name: Annotated[str, typer.Argument(metavar="ID_OR_NAME", help="Which, as `warren keys list` shows it.")],
+    id_or_name: Annotated[str, argument("ID_OR_NAME", "Id or name, from `warren keys list`.")],
     *,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a key back: a running service refuses it within a second. What it made stays."""
+    """Revoke a key: a running service refuses it within a second. Its sandboxes stay."""
+    from warren.cli.service.offline_store import build_caller
+
+    key = _run(data_dir, lambda keys, _store: keys.revoke(id_or_name, by=build_caller()))
+    print_either(as_json, {**_as_json(key), "state": "revoked"}, f"{key.name} ({key.id}) is revoked.")
+
+
+def _run(data_dir: str | None, work: Callable[[Keys, Store], Awaitable[_Found]], *, must_exist: bool = True) -> _Found:
     import anyio
 
-    key = anyio.run(_revoke, id_or_name, data_dir)
-    if as_json:
-        print_json({**_as_json(key), "state": "revoked"})
-    else:
-        print(f"{key.name} ({key.id}) is revoked.")
-
-
-async def _create(name: str, choice: Mapping[str, Any], data_dir: str | None) -> tuple[ApiKey, str]:
-    from warren.cli.service.offline_store import build_caller, opened_store
-    from warren.core.identity.keys import Keys
-
-    # Keys may be made before the first start, which then makes none.
-    async with opened_store(data_dir, must_exist=False) as (store, audit):
-        return await Keys(store, audit).create(name, **choice, by=build_caller())
-
-
-async def _list(data_dir: str | None) -> tuple[ApiKey, ...]:
     from warren.cli.service.offline_store import opened_store
-
-    async with opened_store(data_dir) as (store, _):
-        return await store.keys()
-
-
-async def _revoke(id_or_name: str, data_dir: str | None) -> ApiKey:
-    from warren.cli.service.offline_store import build_caller, opened_store
     from warren.core.identity.keys import Keys
 
-    async with opened_store(data_dir) as (store, audit):
-        return await Keys(store, audit).revoke(id_or_name, by=build_caller())
+    async def open_and_work() -> _Found:
+        async with opened_store(data_dir, must_exist=must_exist) as (store, audit):
+            return await work(Keys(store, audit), store)
+
+    return anyio.run(open_and_work)
 
 
 def _state(key: ApiKey) -> str:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from warren.cli.options import Url
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import Choice, Target, option
+from warren.cli.service.connection import prepare_image, reachable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from warren.cli.service.connection import Target
     from warren.cli.terminal.signals import Signals
 
 EXAMPLES = """\b
@@ -29,31 +26,19 @@ _PREFIX = "stdio-"
 def mcp(
     *,
     session: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            show_default=False,
-            help="Use the sandbox of this name, and keep it; otherwise a new one, gone at the end.",
-        ),
+        str | None, option("NAME", "Use the sandbox of this name and keep it. Default: a new one, removed at the end.")
     ] = None,
-    url: Url = None,
-    api_key: Annotated[
-        str | None,
-        typer.Option(
-            "--api-key", metavar="KEY", show_default=False, help="The key for --url; WARREN_API_KEY unless set."
-        ),
-    ] = None,
-    data_dir: DataDir = None,
+    target: Target,
+    api_key: Annotated[str | None, option("KEY", "API key for --url; WARREN_API_KEY unless set.", "--api-key")] = None,
 ) -> int:
     """Serve MCP over standard input and output, for one client, until it leaves.
 
-    Uses the service that is named, else the one of this machine, else an engine in this command: nothing has to run.
+    Uses the service of --url, else the service of this machine, else an embedded one: no service has to run.
     """
-    from warren.cli.service.connection import Target
     from warren.mcp_server.stdio import claimed_descriptors
 
     with claimed_descriptors() as streams:
-        return _serve(streams, Target(url, data_dir), session, api_key)
+        return _serve(streams, target, session, api_key)
 
 
 def _serve(streams: tuple[int, int], target: Target, session: str | None, api_key: str | None) -> int:
@@ -63,9 +48,8 @@ def _serve(streams: tuple[int, int], target: Target, session: str | None, api_ke
     from warren.cli.terminal.signals import run_with_signals
     from warren.mcp_server.relay import Relay
     from warren.mcp_server.upstream import Upstream
-    from warren.settings import Settings
 
-    settings = None if target.is_remote else Settings.load(flags={"data_dir": target.data_dir})
+    settings = None if target.is_remote else target.load_settings()
 
     async def work(_signals: Signals) -> int:
         upstream = Upstream(
@@ -85,9 +69,6 @@ def _serve(streams: tuple[int, int], target: Target, session: str | None, api_ke
 async def _reach(target: Target) -> AsyncIterator[str]:
     """Find the service, or be it; an image that is not built yet is built first, while the client is answered."""
     from anyio import to_thread
-
-    from warren.cli.options import Choice
-    from warren.cli.service.connection import prepare_image, reachable
 
     await to_thread.run_sync(prepare_image, target, Choice(), abandon_on_cancel=True)
     # It may run for days and finds the next service by itself: an ending one need not wait.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, Url, choose_from
+from warren.cli.options import AsJson, Everybody, Target, choose_from, option
 from warren.cli.quick.ps import LIMIT, print_sandboxes
-from warren.cli.service.offline_store import DataDir
+from warren.cli.service.connection import run_with_client
 from warren.cli.terminal.tables import as_plain, print_json
 from warren.cli.units import parse_pair
 
@@ -30,36 +30,26 @@ def ps(
     *,
     status: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="STATUS",
-            show_default=False,
+        option(
+            "STATUS",
+            "Only this status, such as running or stopped; repeatable.",
             autocompletion=choose_from("running", "stopped", "creating", "starting", "stopping", "destroying"),
-            help="Only these, such as running or stopped; repeatable.",
         ),
     ] = None,
-    image: Annotated[
-        str | None, typer.Option("--image", "-i", metavar="NAME", show_default=False, help="Only of this image.")
-    ] = None,
+    image: Annotated[str | None, option("NAME", "Only sandboxes of this image.", "--image", "-i")] = None,
     label: Annotated[
-        list[str] | None,
-        typer.Option("--label", "-l", metavar="NAME=VALUE", help="Only with this label; repeatable."),
+        list[str] | None, option("NAME=VALUE", "Only sandboxes with this label; repeatable.", "--label", "-l")
     ] = None,
-    everybody: Annotated[
-        bool,
-        typer.Option(
-            "--everybody", "-a", help="Other people's too, with a key of the scope admin; without --url they are shown."
-        ),
-    ] = False,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many at most, newest first.")] = LIMIT,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print ids only.")] = False,
-    url: Url = None,
-    data_dir: DataDir = None,
+    everybody: Everybody = False,
+    limit: Annotated[int, option("N", "Maximum number of rows.", min=1)] = LIMIT,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only ids.")] = False,
+    target: Target,
     as_json: AsJson = False,
 ) -> int:
-    """List the sandboxes, newest first."""
-    from warren.cli.service.connection import Target, run_with_client
+    """List the sandboxes, newest first.
 
-    target = Target(url, data_dir)
+    If no service runs, the store is read; sandboxes that have died are then stopped or removed first.
+    """
     labels = dict(parse_pair(pair) for pair in label or ())
     of_everybody = everybody or not target.is_remote
 

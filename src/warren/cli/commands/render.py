@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, Url
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, Target, argument, option
+from warren.cli.service.connection import run_with_client
+from warren.cli.terminal.progress import bar
 from warren.cli.terminal.tables import as_plain, harmless, print_json
 from warren.domain.errors import RenderFailed
 
@@ -41,40 +42,33 @@ _PHASES = {"load": "loading the page", "slides": "taking slides", "write": "writ
 
 
 def render(
-    page: Annotated[str, typer.Argument(metavar="PAGE", help="The HTML; each element of the class slide is a slide.")],
+    page: Annotated[str, argument("PAGE", "HTML file; each element of the class slide becomes a slide.")],
     *,
     output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", show_default=False, help="The .pptx, or a .zip of everything."),
+        str | None, option("FILE", "Output file: a .pptx, or a .zip with everything.", "--output", "-o")
     ] = None,
-    assets: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", show_default=False, help="Files that the page finds under assets/."),
-    ] = None,
+    assets: Annotated[str | None, option("DIR", "Folder that the page reads as assets/.")] = None,
     editable: Annotated[
         bool | None,
-        typer.Option("--editable/--pictures", show_default=False, help="Text and shapes, or a picture a slide."),
+        typer.Option(
+            "--editable/--pictures", show_default=False, help="Editable text and shapes, or one picture per slide."
+        ),
     ] = None,
-    previews: Annotated[
-        str | None, typer.Option(metavar="DIR", show_default=False, help="Save a picture of each slide here.")
-    ] = None,
-    url: Url = None,
-    data_dir: DataDir = None,
+    previews: Annotated[str | None, option("DIR", "Save a picture of each slide to this folder.")] = None,
+    target: Target,
     as_json: AsJson = False,
 ) -> int:
     """Make a PowerPoint presentation of a page.
 
-    The page is rendered in a sandbox of its own, without a network, so what it loads it must bring: in the folder given
-    with --assets, or in itself. Without -o the presentation is beside the page. Needs the image office once:
+    The page is rendered in a sandbox of its own without a network, so its files must be in the folder of --assets or in
+    the page itself. Without -o, the presentation is written beside the page. Needs the image office:
     warren image build office.
     """
-    from warren.cli.service.connection import Target, run_with_client
-
     wanted = output or f"{os.path.splitext(page)[0]}.pptx"
     if not wanted.endswith((".pptx", ".zip")):
-        raise typer.BadParameter(f"{wanted} ends neither in .pptx nor in .zip: those are what can be made.")
+        raise typer.BadParameter(f"{wanted} ends neither in .pptx nor in .zip: choose one of them.")
     _check_writable(wanted, previews)
-    html, files, target = _read_page(page), _read_assets(page, assets), Target(url, data_dir)
+    html, files = _read_page(page), _read_assets(page, assets)
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
         try:
@@ -144,21 +138,10 @@ def _read_assets(page: str, folder: str | None) -> dict[str, bytes]:
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[RenderStep], None]]:
     """Show the progress on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _step: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting the browser", total=None)
-
-        def show(step: RenderStep) -> None:
-            text = _PHASES.get(step.phase, step.phase)
-            bar.update(task, description=text, completed=step.done, total=step.total or None)
-
-        yield show
+    with bar("starting the browser", "MofNCompleteColumn") as update:
+        yield lambda step: update(
+            description=_PHASES.get(step.phase, step.phase), completed=step.done, total=step.total or None
+        )
 
 
 def _save(archive: bytes, output: str, previews: str | None) -> None:
@@ -174,7 +157,7 @@ def _save(archive: bytes, output: str, previews: str | None) -> None:
                     left -= len(picture)
     except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError, EOFError) as exc:
         raise RenderFailed(
-            "what came is no archive of a presentation: the page must have attacked its renderer"
+            "the answer is not an archive of a presentation: the page must have attacked its renderer"
         ) from exc
     _write(output, archive if output.endswith(".zip") else content)
     if previews is not None:

@@ -10,20 +10,9 @@ from typing import Annotated
 import typer
 
 from warren.cli.egress_args import Allow, EgressMode, build_egress
-from warren.cli.options import (
-    AllowBare,
-    Cpus,
-    Disk,
-    EngineName,
-    Env,
-    Gpus,
-    ImageName,
-    Memory,
-    build_choice,
-    use_default_url,
-)
+from warren.cli.options import AllowBare, Choice, EngineName, argument, duration, option, use_default_url
 from warren.cli.quick.arguments import SHELL_SUFFIXES
-from warren.cli.units import parse_copy, parse_duration
+from warren.cli.units import parse_copy
 
 EXAMPLES = """\b
 Examples:
@@ -41,72 +30,47 @@ Examples:
 def run(
     ctx: typer.Context,
     file: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="FILE",
-            show_default=False,
-            help="The program; - reads it from standard input. What ends in .sh runs in bash.",
-        ),
+        str | None, argument("FILE", "Program to run; - reads standard input. Files ending in .sh run in bash.")
     ] = None,
-    args: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS...]", show_default=False, help="The program's arguments.")
-    ] = None,
+    args: Annotated[list[str] | None, argument("[-- ARGS...]", "Arguments of the program.")] = None,
     *,
-    code: Annotated[
-        str | None, typer.Option("--code", "-c", metavar="CODE", help="The program itself, instead of a file.")
-    ] = None,
-    image: ImageName = None,
-    memory: Memory = None,
-    cpus: Cpus = None,
-    disk: Disk = None,
-    gpus: Gpus = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            parser=parse_duration, metavar="TIME", help="End it after so long, such as 30s or 5m; never unless set."
-        ),
-    ] = None,
-    env: Env = None,
+    code: Annotated[str | None, option("CODE", "Source code to run, instead of a file.", "--code", "-c")] = None,
+    choice: Choice,
+    timeout: Annotated[float | None, duration("Time limit, such as 30s or 5m; none unless set.")] = None,
     egress: EgressMode = None,
     allow: Allow = None,
     files: Annotated[
-        list[str] | None,
-        typer.Option("--file", metavar="SRC[:DEST]", help="Copy a file or folder into the workspace first."),
+        list[str] | None, option("SRC[:DEST]", "Copy a file or folder into the workspace first; repeatable.", "--file")
     ] = None,
-    output: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Copy the files it made or changed into this folder.")
-    ] = None,
+    output: Annotated[str | None, option("DIR", "Copy the files that it creates or changes to this folder.")] = None,
     shell: Annotated[bool, typer.Option("--shell", help="Run it in bash instead of Python.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, once it has ended.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON at the end.")] = False,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
     url: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "URL",
+            "URL of a service to run it on; its key is in WARREN_API_KEY. Default: WARREN_URL, then this machine.",
             "--url",
             callback=use_default_url,
-            metavar="URL",
-            show_default=False,
-            help="Run it on this service, with the key in WARREN_API_KEY; WARREN_URL, else on this machine.",
         ),
     ] = None,
 ) -> int:
-    """Run a program in a fresh sandbox and leave with its exit code.
+    """Run a program in a fresh sandbox and exit with its exit code.
 
     Output appears as it is written. The sandbox is destroyed at the end, whatever happens. The exit code is the
     program's own; 124 when it ran out of time, 137 when out of memory, 128 + N when killed by signal N.
     """
-    from warren.cli.execution.program import Program, perform
+    from warren.cli.execution.program import Program, perform, perform_remotely
 
     arguments = list(args or ())
     if code is not None and file is not None:
         arguments.insert(0, file)
         file = None
-    choice = build_choice(
-        image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=engine, allow=allow_bare, gpus=gpus
-    )
     # A program that runs once has no kernel to copy, and so needs no memory for copies.
-    choice = dataclasses.replace(choice, limits={**choice.limits, "checkpoints": 0})
+    limits = {**choice.limits, "checkpoints": 0}
+    choice = dataclasses.replace(choice, limits=limits, engine=engine, allow_bare=allow_bare)
     program = Program(
         source=_read_source(file, code),
         arguments=tuple(arguments),
@@ -121,8 +85,6 @@ def run(
     if way_out is not None and engine is not None:
         raise typer.BadParameter("--egress and --allow need a service, which --engine does without: leave one out.")
     if (url is not None or way_out is not None) and engine is None:
-        from warren.cli.execution.program_remote import perform_remotely
-
         return perform_remotely(program, choice, url, way_out)
     return perform(program, choice, ctx.obj)
 

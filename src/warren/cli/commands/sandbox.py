@@ -8,16 +8,17 @@ import typer
 
 from warren.cli.commands import sandbox_cp, sandbox_exec, sandbox_install, sandbox_logs
 from warren.cli.egress_args import Allow, EgressMode, build_egress
-from warren.cli.options import AsJson, Cpus, Disk, Env, Gpus, ImageName, Memory, SandboxIds, Url, build_choice
-from warren.cli.service.offline_store import DataDir
+from warren.cli.errors import explain
+from warren.cli.options import AsJson, Choice, SandboxIds, Target, duration, option
+from warren.cli.service.connection import find_sandbox, prepare_image, run_with_client
 from warren.cli.terminal.tables import as_plain, print_json
-from warren.cli.units import parse_duration, parse_pair
+from warren.cli.units import parse_pair
+from warren.domain.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from warren import AsyncClient, AsyncSandbox
-    from warren.cli.service.connection import Target
     from warren.cli.terminal.signals import Signals
 
 app = typer.Typer(
@@ -39,43 +40,21 @@ app = typer.Typer(
 )
 def create(
     *,
-    image: ImageName = None,
-    memory: Memory = None,
-    cpus: Cpus = None,
-    disk: Disk = None,
-    gpus: Gpus = None,
-    env: Env = None,
+    choice: Choice,
     egress: EgressMode = None,
     allow: Allow = None,
-    label: Annotated[
-        list[str] | None, typer.Option("--label", "-l", metavar="NAME=VALUE", help="Label it; repeatable.")
-    ] = None,
-    session: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", show_default=False, help="The sandbox of this key, if there is one already."),
-    ] = None,
-    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Its workspace is gone when it stops.")] = False,
-    idle_timeout: Annotated[
-        float | None,
-        typer.Option(
-            parser=parse_duration, metavar="TIME", show_default=False, help="Stop it after so long without use."
-        ),
-    ] = None,
-    lifetime: Annotated[
-        float | None,
-        typer.Option(parser=parse_duration, metavar="TIME", show_default=False, help="Destroy it after so long."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print its id only.")] = False,
-    url: Url = None,
-    data_dir: DataDir = None,
+    label: Annotated[list[str] | None, option("NAME=VALUE", "Add a label; repeatable.", "--label", "-l")] = None,
+    session: Annotated[str | None, option("KEY", "Session key; an existing sandbox with this key is returned.")] = None,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Delete the workspace when the sandbox stops.")
+    ] = False,
+    idle_timeout: Annotated[float | None, duration("Stop the sandbox after this idle time.")] = None,
+    lifetime: Annotated[float | None, duration("Destroy the sandbox after this time.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the id.")] = False,
+    target: Target,
     as_json: AsJson = False,
 ) -> int:
-    """Make a sandbox that stays until it is removed, and print its id."""
-    from warren.cli.service.connection import Target, prepare_image, run_with_client
-
-    choice = build_choice(
-        image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=None, allow=False, gpus=gpus
-    )
+    """Make a sandbox that exists until it is removed, and print its id."""
     options: dict[str, Any] = {
         **choice.build_options(),
         "egress": build_egress(egress, allow),
@@ -85,7 +64,6 @@ def create(
         "idle_timeout_seconds": idle_timeout,
         "max_lifetime_seconds": lifetime,
     }
-    target = Target(url, data_dir)
     prepare_image(target, choice)
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
@@ -101,8 +79,8 @@ def create(
     return run_with_client(target, work)
 
 
-app.command("exec", short_help="Run something in a sandbox.", epilog=sandbox_exec.EXAMPLES)(sandbox_exec.run)
-app.command("logs", short_help="Show what something wrote.", epilog=sandbox_logs.EXAMPLES)(sandbox_logs.logs)
+app.command("exec", short_help="Run a program in a sandbox.", epilog=sandbox_exec.EXAMPLES)(sandbox_exec.run)
+app.command("logs", short_help="Show the output of an execution.", epilog=sandbox_logs.EXAMPLES)(sandbox_logs.logs)
 
 
 @app.command(
@@ -110,23 +88,15 @@ app.command("logs", short_help="Show what something wrote.", epilog=sandbox_logs
     short_help="Stop sandboxes; workspaces stay.",
     epilog="\b\nExamples:\n  warren sandbox stop 3fa9\n  warren sandbox stop $(warren ps --quiet --status running)",
 )
-def stop(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
-    """Stop sandboxes: processes end and memory is free, and the workspace stays for the next start."""
-    from warren.cli.service.connection import Target
-
-    return _for_each(sandboxes, "stopped", lambda each: each.stop(), Target(url, data_dir), as_json=as_json)
+def stop(sandboxes: SandboxIds, *, target: Target, as_json: AsJson = False) -> int:
+    """Stop sandboxes: processes end, memory is freed, and the workspace stays for the next start."""
+    return _for_each(sandboxes, "stopped", lambda each: each.stop(), target, as_json=as_json)
 
 
-@app.command(
-    "start",
-    short_help="Start stopped sandboxes.",
-    epilog="\b\nExample:\n  warren sandbox start 3fa9",
-)
-def start(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
-    """Start stopped sandboxes; running something in one starts it too."""
-    from warren.cli.service.connection import Target
-
-    return _for_each(sandboxes, "running", lambda each: each.resume(), Target(url, data_dir), as_json=as_json)
+@app.command("start", short_help="Start stopped sandboxes.", epilog="\b\nExample:\n  warren sandbox start 3fa9")
+def start(sandboxes: SandboxIds, *, target: Target, as_json: AsJson = False) -> int:
+    """Start stopped sandboxes. An execution in a stopped sandbox starts it too."""
+    return _for_each(sandboxes, "running", lambda each: each.resume(), target, as_json=as_json)
 
 
 @app.command(
@@ -134,11 +104,9 @@ def start(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, a
     short_help="Remove sandboxes, files and all.",
     epilog="\b\nExamples:\n  warren sandbox rm 3fa9\n  warren sandbox rm $(warren ps --quiet --status stopped)",
 )
-def remove(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
-    """Remove sandboxes with everything in them, whatever they are doing."""
-    from warren.cli.service.connection import Target
-
-    return _for_each(sandboxes, "removed", lambda each: each.delete(), Target(url, data_dir), as_json=as_json)
+def remove(sandboxes: SandboxIds, *, target: Target, as_json: AsJson = False) -> int:
+    """Remove sandboxes and their workspaces, running or not."""
+    return _for_each(sandboxes, "removed", lambda each: each.delete(), target, as_json=as_json)
 
 
 app.command("install", short_help="Install packages.", epilog=sandbox_install.EXAMPLES)(sandbox_install.install)
@@ -149,9 +117,6 @@ def _for_each(
     names: list[str], done: str, act: Callable[[AsyncSandbox], Awaitable[object]], target: Target, *, as_json: bool
 ) -> int:
     """Do one thing to each, and go on after one that fails; then the exit code is that of the last that did."""
-    from warren.cli.errors import explain
-    from warren.cli.service.connection import find_sandbox, run_with_client
-    from warren.domain.errors import RequestError
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
         code, told = 0, []

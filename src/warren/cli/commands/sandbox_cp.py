@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from dataclasses import dataclass
@@ -10,19 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, Url
+from warren.cli.options import AsJson, Target, argument
 from warren.cli.service.candidates import list_places
-from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import print_json
+from warren.cli.service.connection import run_with_sandbox
+from warren.cli.terminal.progress import show_transfer
+from warren.cli.terminal.tables import print_either
 from warren.cli.units import render_size, shorten_id
 from warren.domain.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from warren import AsyncClient, AsyncFiles
+    from warren import AsyncFiles, AsyncSandbox
     from warren.cli.execution.copying import Room
-    from warren.cli.terminal.signals import Signals
 
 EXAMPLES = """\b
 Examples:
@@ -60,53 +57,36 @@ class _Copied:
 
 def copy(
     source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            show_default=False,
-            autocompletion=list_places,
-            help="A path here, or SANDBOX:PATH; - is standard input.",
-        ),
+        str, argument("SOURCE", "Local path or SANDBOX:PATH; - is standard input.", autocompletion=list_places)
     ],
     target: Annotated[
-        str,
-        typer.Argument(
-            metavar="TARGET",
-            show_default=False,
-            autocompletion=list_places,
-            help="SANDBOX:PATH, or a path here; - is standard output.",
-        ),
+        str, argument("TARGET", "SANDBOX:PATH or local path; - is standard output.", autocompletion=list_places)
     ],
     *,
-    url: Url = None,
-    data_dir: DataDir = None,
+    where: Target,
     as_json: AsJson = False,
 ) -> int:
     """Copy a file, or a folder with all below it, into a sandbox or out of it.
 
-    One of the two is SANDBOX:PATH, relative to the workspace. As with cp, what goes to a folder that is there keeps its
-    name; a file here whose name has a colon is written as ./name.
+    One of the two is SANDBOX:PATH, relative to the workspace. As with cp, a copy into an existing folder keeps its
+    name. Write a local file whose name has a colon as ./name.
     """
     from warren.cli.execution.copying import Room
-    from warren.cli.service.connection import Target, find_sandbox, run_with_client
 
     begin, end = _parse(source), _parse(target)
     if (begin.sandbox is None) == (end.sandbox is None):
-        raise typer.BadParameter("one of the two must be SANDBOX:PATH, and the other a path here.")
+        raise typer.BadParameter("one of the two must be SANDBOX:PATH, and the other a local path.")
     if begin.sandbox is None and begin.path != "-":
         os.stat(begin.path)
-    where = Target(url, data_dir)
 
-    async def work(client: AsyncClient, _signals: Signals) -> int:
-        place = await find_sandbox(client, where, begin.sandbox or end.sandbox or "", to_use=True)
+    async def work(place: AsyncSandbox) -> None:
         if begin.sandbox is None:
             copied = await _upload(place.files, begin.path, end)
         else:
             copied = await _download(place.files, begin.path, end, Room((place.info.disk_mb << 20) + _MARGIN))
         _tell(copied, place.id, as_json=as_json, is_upload=begin.sandbox is None)
-        return 0
 
-    return run_with_client(where, work)
+    return run_with_sandbox(where, begin.sandbox or end.sandbox or "", work)
 
 
 def _parse(text: str) -> _End:
@@ -120,31 +100,24 @@ async def _upload(files: AsyncFiles, source: str, end: _End) -> _Copied:
     target = end.path.rstrip("/") or "."
     if source == "-":
         if end.wants_name:
-            raise typer.BadParameter("what comes from standard input has no name: write SANDBOX:NAME.")
-        with _bar("standard input") as progress:
-            await files.write(target, sys.stdin.buffer, progress=progress)
+            raise typer.BadParameter("standard input has no name: write SANDBOX:NAME.")
+        with show_transfer("standard input") as transfer:
+            await files.write(target, sys.stdin.buffer, progress=transfer)
         return _Copied(source, target, (await files.stat(target)).size, is_folder=False)
     name, is_folder = _look(source)
     if end.wants_name or await _is_folder(files, target):
         target = name if target == "." else f"{target}/{name}"
-    size = 0
-    with _bar(source) as progress:
-
-        def count(done: int, total: int | None) -> None:
-            nonlocal size
-            size = done
-            progress(done, total)
-
+    with show_transfer(source) as transfer:
         if is_folder:
             await files.mkdir(target)
-            await files.upload_folder(source, target, progress=count)
+            await files.upload_folder(source, target, progress=transfer)
         else:
-            await files.upload(source, target, progress=count)
-    return _Copied(source, target, size, is_folder)
+            await files.upload(source, target, progress=transfer)
+    return _Copied(source, target, transfer.done, is_folder)
 
 
 def _look(source: str) -> tuple[str, bool]:
-    """Say what a file or folder of this machine is called, and whether it is a folder."""
+    """Return the name of a file or folder of this machine, and whether it is a folder."""
     return os.path.basename(os.path.abspath(source)), os.path.isdir(source)
 
 
@@ -156,22 +129,14 @@ async def _download(files: AsyncFiles, path: str, end: _End, room: Room) -> _Cop
     to_pipe = end.path == "-"
     target = "-" if to_pipe else _place(source, end, is_folder=is_folder)
     to = sys.stdout.buffer if to_pipe else target
-    size = 0
-    with _bar(source) as progress:
-
-        def count(done: int, total: int | None) -> None:
-            nonlocal size
-            room.check(done)
-            size = done
-            progress(done, total)
-
+    with show_transfer(source, room.check) as transfer:
         if not is_folder:
-            await files.download(source, to, progress=count)
+            await files.download(source, to, progress=transfer)
         elif to_pipe:
-            await files.archive(source, to, progress=count)
+            await files.archive(source, to, progress=transfer)
         else:
-            await files.download_folder(source, target, progress=count)
-    return _Copied(source, target, size, is_folder)
+            await files.download_folder(source, target, progress=transfer)
+    return _Copied(source, target, transfer.done, is_folder)
 
 
 def _place(source: str, end: _End, *, is_folder: bool) -> str:
@@ -198,34 +163,10 @@ async def _is_folder(files: AsyncFiles, path: str) -> bool:
     return False
 
 
-@contextlib.contextmanager
-def _bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show the progress of a copy on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(name[-60:], total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
 def _tell(copied: _Copied, sandbox_id: str, *, as_json: bool, is_upload: bool) -> None:
     if copied.target == "-" and not is_upload:
         return
-    if as_json:
-        print_json(
-            {
-                "sandbox": sandbox_id,
-                "source": copied.source,
-                "target": copied.target,
-                "bytes": copied.bytes,
-                "folder": copied.is_folder,
-            }
-        )
-    else:
-        at = f"{shorten_id(sandbox_id)}:{copied.target}" if is_upload else copied.target
-        print(f"{copied.source} is at {at}, {render_size(copied.bytes)}.")
+    at = f"{shorten_id(sandbox_id)}:{copied.target}" if is_upload else copied.target
+    found = {"sandbox": sandbox_id, "source": copied.source, "target": copied.target, "bytes": copied.bytes}
+    sentence = f"{copied.source} is at {at}, {render_size(copied.bytes)}."
+    print_either(as_json, found | {"folder": copied.is_folder}, sentence)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import Env, SandboxId, Url
-from warren.cli.service.offline_store import DataDir
-from warren.cli.units import parse_duration, parse_pair
+from warren.cli.options import Env, SandboxId, Target, argument, duration, option
+from warren.cli.service.connection import find_sandbox, run_with_client
+from warren.cli.units import parse_pair
 
 if TYPE_CHECKING:
     from warren import AsyncClient
@@ -29,49 +29,35 @@ Examples:
 
 def run(
     sandbox: SandboxId,
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]", show_default=False, help="A program and its arguments."),
-    ] = None,
+    command: Annotated[list[str] | None, argument("[-- COMMAND...]", "Program and its arguments.")] = None,
     *,
     code: Annotated[
-        str | None,
-        typer.Option("--code", "-c", metavar="CODE", help="Python, in a kernel that keeps its variables."),
+        str | None, option("CODE", "Python code, run in a kernel that keeps its variables.", "--code", "-c")
     ] = None,
     shell: Annotated[bool, typer.Option("--shell", help="The code is bash.")] = False,
-    kernel: Annotated[str, typer.Option(metavar="NAME", help="The kernel that Python runs in.")] = "main",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run Python in a process of its own instead.")] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            parser=parse_duration, metavar="TIME", show_default=False, help="End it after so long, such as 30s or 5m."
-        ),
-    ] = None,
+    kernel: Annotated[str, option("NAME", "Kernel to run Python in.")] = "main",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run Python in a new process instead of a kernel.")] = False,
+    timeout: Annotated[float | None, duration("Time limit, such as 30s or 5m.")] = None,
     env: Env = None,
-    cwd: Annotated[
-        str | None, typer.Option(metavar="DIR", show_default=False, help="The folder to run it in, in the workspace.")
-    ] = None,
-    figures: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", show_default=False, help="Save the images that Python shows into this folder."),
-    ] = None,
-    no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Leave standard input to others.")] = False,
+    cwd: Annotated[str | None, option("DIR", "Working directory, inside the workspace.")] = None,
+    figures: Annotated[str | None, option("DIR", "Save the images that Python displays to this folder.")] = None,
+    no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Do not forward standard input.")] = False,
     background: Annotated[
         bool,
-        typer.Option("--background", "-d", help="Print the execution's id and leave; `warren sandbox logs` shows it."),
+        typer.Option(
+            "--background",
+            "-d",
+            help="Print the id of the execution and return; `warren sandbox logs` shows its output.",
+        ),
     ] = False,
-    url: Url = None,
-    data_dir: DataDir = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, once it has ended.")] = False,
+    target: Target,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON at the end.")] = False,
 ) -> int:
-    """Run a program, or Python, in a sandbox, and leave with its exit code.
+    """Run a program or Python code in a sandbox, and exit with its exit code.
 
     A stopped sandbox is started first. Output appears as it is written, and Ctrl-C interrupts the program. The exit
     code is the program's own; 124 when it ran out of time, 137 when out of memory, 128 + N when killed by signal N.
     """
-    from warren.cli.service.connection import Target, run_with_client
-
-    target = Target(url, data_dir)
     what = _choose(code, command, shell=shell)
     if figures is not None:
         if background:
@@ -87,9 +73,7 @@ def run(
     }
 
     async def work(client: AsyncClient, signals: Signals) -> int:
-        from warren.cli.execution.following import Follower
-        from warren.cli.execution.program import OUTPUT_MAX_BYTES
-        from warren.cli.service.connection import find_sandbox
+        from warren.cli.execution.following import OUTPUT_MAX_BYTES, Follower
 
         place = await find_sandbox(client, target, sandbox, to_use=True)
         if background:

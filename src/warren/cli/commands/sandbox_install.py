@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, SandboxId, Url
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, SandboxId, Target, argument, duration
+from warren.cli.service.connection import run_with_sandbox
 from warren.cli.terminal.tables import as_plain, print_json
-from warren.cli.units import parse_duration
 
 if TYPE_CHECKING:
-    from warren import AsyncClient
-    from warren.cli.terminal.signals import Signals
+    from warren import AsyncSandbox
 
 EXAMPLES = """\b
 Examples:
@@ -26,43 +24,32 @@ Examples:
 
 def install(
     sandbox: SandboxId,
-    packages: Annotated[
-        list[str], typer.Argument(metavar="PACKAGE...", show_default=False, help="Names, with versions if you like.")
-    ],
+    packages: Annotated[list[str], argument("PACKAGE...", "Package names, with optional version specifiers.")],
     *,
-    npm: Annotated[bool, typer.Option("--npm", help="Packages of npm, not of Python.")] = False,
-    upgrade: Annotated[bool, typer.Option("--upgrade", "-U", help="Replace what is there by the newest.")] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option(parser=parse_duration, metavar="TIME", show_default=False, help="Give up after so long."),
-    ] = None,
-    url: Url = None,
-    data_dir: DataDir = None,
+    npm: Annotated[bool, typer.Option("--npm", help="Install from npm instead of a Python index.")] = False,
+    upgrade: Annotated[bool, typer.Option("--upgrade", "-U", help="Upgrade to the newest versions.")] = False,
+    timeout: Annotated[float | None, duration("Time limit, such as 5m.")] = None,
+    target: Target,
     as_json: AsJson = False,
 ) -> int:
     """Install packages in a sandbox; they stay with its workspace.
 
-    The sandbox must be allowed to reach the package index: see `--egress` of `warren sandbox create`.
+    The egress of the sandbox must include the package index: see `--egress` of `warren sandbox create`.
     """
-    from warren.cli.service.connection import Target, find_sandbox, run_with_client
-
-    target = Target(url, data_dir)
-    in_json = as_json
 
     def tell(text: str) -> None:
         sys.stderr.write(text)
         sys.stderr.flush()
 
-    async def work(client: AsyncClient, _signals: Signals) -> int:
-        place = await find_sandbox(client, target, sandbox, to_use=True)
+    async def work(place: AsyncSandbox) -> int:
         done = await place.install(
             *packages,
             ecosystem="npm" if npm else "python",
             upgrade=upgrade,
             timeout_seconds=timeout,
-            on_output=None if in_json else tell,
+            on_output=None if as_json else tell,
         )
-        if in_json:
+        if as_json:
             print_json(as_plain(done))
         else:
             for package in done.packages:
@@ -71,4 +58,4 @@ def install(
                 print(done.hint, file=sys.stderr)
         return 0 if done.ok else 1
 
-    return run_with_client(target, work)
+    return run_with_sandbox(target, sandbox, work)

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, SandboxId, Url
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, SandboxId, Target, argument
+from warren.cli.service.connection import run_with_sandbox
 from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_duration
 
 if TYPE_CHECKING:
-    from warren import AsyncClient, AsyncSandbox, Result
-    from warren.cli.terminal.signals import Signals
+    from warren import AsyncSandbox, Result
 
 EXAMPLES = """\b
 Examples:
@@ -31,30 +30,20 @@ _LISTED = 100
 def logs(
     sandbox: SandboxId,
     execution: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[EXECUTION]",
-            show_default=False,
-            help="The id of an execution, or its beginning; the newest unless given.",
-        ),
+        str | None, argument("[EXECUTION]", "Id of an execution, or a unique prefix; the newest unless given.")
     ] = None,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the execution ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the execution ends.")] = False,
     listing: Annotated[bool, typer.Option("--list", help="List the executions instead, newest first.")] = False,
-    url: Url = None,
-    data_dir: DataDir = None,
+    target: Target,
     as_json: AsJson = False,
 ) -> int:
-    """Show what an execution wrote, as it wrote it.
+    """Show the output of an execution.
 
-    Leaves with 0 however the execution ended, unless it is followed: then with its exit code.
+    The exit code is 0 however the execution ended; with --follow, it is that of the execution.
     """
-    from warren.cli.service.connection import Target, find_sandbox, run_with_client
 
-    target = Target(url, data_dir)
-
-    async def work(client: AsyncClient, _signals: Signals) -> int:
-        place = await find_sandbox(client, target, sandbox, to_use=True)
+    async def work(place: AsyncSandbox) -> int:
         page = await place.executions(limit=_LISTED)
         if listing:
             _list([*page], as_json)
@@ -68,7 +57,7 @@ def logs(
         await _show(place, wanted, as_json)
         return 0
 
-    return run_with_client(target, work)
+    return run_with_sandbox(target, sandbox, work)
 
 
 def _find(found: list[Result], sandbox: AsyncSandbox, text: str | None) -> str:
@@ -88,8 +77,8 @@ def _find(found: list[Result], sandbox: AsyncSandbox, text: str | None) -> str:
 
 
 async def _show(sandbox: AsyncSandbox, execution_id: str, as_json: bool) -> None:
-    from warren.cli.execution.program import write_patiently
     from warren.cli.terminal.report import result_as_json
+    from warren.cli.terminal.terminal import write_patiently
 
     result = await sandbox.execution(execution_id).get(exact=True)
     if as_json:
@@ -108,7 +97,7 @@ async def _show(sandbox: AsyncSandbox, execution_id: str, as_json: bool) -> None
     for display in result.displays:
         await write_patiently(1, f"{display.text}\n".encode())
     if result.truncated:
-        os.write(2, b"warren: this is the beginning and the end: the middle was not kept\n")
+        os.write(2, b"warren: this is the beginning and the end: the middle was not stored\n")
 
 
 def _list(found: list[Result], as_json: bool) -> None:

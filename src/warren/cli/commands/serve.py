@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AllowBare, AsJson, EngineName, ImageName
+from warren.cli.options import AllowBare, AsJson, EngineName, ImageName, option
 
 if TYPE_CHECKING:
     import socket
@@ -34,28 +34,23 @@ Examples:
 
 def serve(
     *,
-    host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on; 127.0.0.1 unless set.")
-    ] = None,
-    port: Annotated[int | None, typer.Option(metavar="N", help="Port to listen on; 8000 unless set.")] = None,
-    data_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where images, workspaces and records are kept.")
-    ] = None,
-    no_auth: Annotated[bool, typer.Option("--no-auth", help="Ask for no key; refused unless on loopback.")] = False,
+    host: Annotated[str | None, option("ADDRESS", "Address to listen on; 127.0.0.1 unless set.")] = None,
+    port: Annotated[int | None, option("N", "Port to listen on; 8000 unless set.")] = None,
+    data_dir: Annotated[str | None, option("DIR", "Data folder: images, workspaces and records.")] = None,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Require no key; refused unless on loopback.")] = False,
     image: ImageName = None,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
     daemon: Annotated[
-        bool, typer.Option("--daemon", help="Return once it is ready; it goes on in the background, with a log file.")
+        bool, typer.Option("--daemon", help="Run in the background with a log file; return when ready.")
     ] = False,
     log_file: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", show_default=False, help="Where a daemon logs; service.log of the data folder unless set."
-        ),
+        str | None, option("FILE", "Log file of a daemon; service.log in the data folder unless set.")
     ] = None,
     as_json: AsJson = False,
-    detached: Annotated[bool, typer.Option("--detached", hidden=True, help="Be what --daemon starts.")] = False,
+    detached: Annotated[
+        bool, typer.Option("--detached", hidden=True, help="Run as the process that --daemon starts.")
+    ] = False,
 ) -> int:
     """Serve sandboxes over HTTP. The first start builds the default image, which takes a minute, and makes a key.
 
@@ -156,7 +151,7 @@ async def _announce(serving: _Serving, service: Service, server: Server) -> None
     """Say where the service is, once it can be used, and also stopped."""
     import anyio
 
-    from warren.cli.service.daemon import Announcement, detach_output
+    from warren.cli.service.daemon import Announcement
     from warren.cli.service.data_lock import SERVICE
     from warren.gateway.pages.documents import has_docs
 
@@ -171,4 +166,5 @@ async def _announce(serving: _Serving, service: Service, server: Server) -> None
     secret = await service.keys.ensure_first_key() if asks and serving.settings.env != "production" else None
     serving.tell(Announcement(address, asks, secret, os.getpid(), serving.log, has_docs(serving.settings)))
     if serving.log is not None:
-        detach_output()
+        # Further output goes to the log: the process that started us has read its line.
+        os.dup2(2, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import sys
@@ -9,21 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import (
-    AllowBare,
-    Choice,
-    Cpus,
-    Disk,
-    EngineName,
-    Env,
-    Gpus,
-    ImageName,
-    Memory,
-    Url,
-    build_choice,
-)
+from warren.cli.options import AllowBare, Choice, EngineName, Target, option
 from warren.cli.service.candidates import list_sandboxes
-from warren.cli.service.offline_store import DataDir
 from warren.cli.units import render_size
 from warren.domain.errors import InvalidRequest
 
@@ -39,74 +27,46 @@ Examples:
   warren shell --url https://sandboxes.example.com --sandbox 3fa9
 """
 
-_BASH = ("bash", "-i")
-# IPython where the image has it, for its editing and completion; the plain prompt where not.
-_START_PYTHON = """
-import os, sys
-try:
-    from IPython import start_ipython
-except ImportError:
-    os.execvp("python", ["python", "-q"])
-sys.exit(start_ipython(argv=["--no-banner", "--no-confirm-exit"]))
-"""
-_PYTHON = ("python", "-c", _START_PYTHON)
-
 
 def shell(
     *,
-    python: Annotated[bool, typer.Option("--python/--bash", help="An interactive Python, or bash.")] = False,
+    python: Annotated[bool, typer.Option("--python/--bash", help="Start an interactive Python, or bash.")] = False,
     sandbox: Annotated[
         str | None,
-        typer.Option(
-            "--sandbox",
-            "-s",
-            metavar="SANDBOX",
-            show_default=False,
-            autocompletion=list_sandboxes,
-            help="A sandbox that stays, instead of a fresh one.",
+        option(
+            "SANDBOX", "Existing sandbox, instead of a fresh one.", "--sandbox", "-s", autocompletion=list_sandboxes
         ),
     ] = None,
-    terminal: Annotated[
-        str, typer.Option(metavar="NAME", help="Which of its terminals; one that is not there yet is opened.")
-    ] = "main",
-    image: ImageName = None,
-    memory: Memory = None,
-    cpus: Cpus = None,
-    disk: Disk = None,
-    gpus: Gpus = None,
-    env: Env = None,
+    terminal: Annotated[str, option("NAME", "Name of the terminal; opened if it does not exist.")] = "main",
+    choice: Choice,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
-    url: Url = None,
-    data_dir: DataDir = None,
+    target: Target,
 ) -> int:
     """Open a terminal in a fresh sandbox; leaving it destroys the sandbox and its files.
 
-    With --sandbox, the terminal is in one that stays: its program runs on when the connection ends, and the
-    same command returns to it, with what was on the screen. The exit code is that of bash or Python.
+    With --sandbox, the terminal belongs to an existing sandbox: its program keeps running when the connection ends, and
+    the same command returns to it, with the screen as it was. The exit code is that of bash or Python.
     """
     if not os.isatty(0):
         raise InvalidRequest("warren shell needs a terminal: to run what comes from a pipe, use `warren run --shell -`")
-    choice = build_choice(
-        image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=engine, allow=allow_bare, gpus=gpus
-    )
-    if sandbox is None and (url is None or engine is not None):
+    choice = dataclasses.replace(choice, engine=engine, allow_bare=allow_bare)
+    if sandbox is None and (engine is not None or not target.is_remote):
         import anyio
 
         from warren.cli.service.embedded import prepare
         from warren.cli.terminal.signals import run_with_signals
 
-        return anyio.run(run_with_signals, functools.partial(_session, prepare(choice), _PYTHON if python else _BASH))
+        return anyio.run(run_with_signals, functools.partial(_session, prepare(choice), python))
     from warren.cli.execution.attach import attach
-    from warren.cli.service.connection import Target
 
     if sandbox is not None and choice != Choice():
-        raise typer.BadParameter("a sandbox that is there has its image and limits: leave them out with --sandbox.")
-    return attach(Target(url, data_dir), sandbox, terminal, python=python, options=choice.build_options())
+        raise typer.BadParameter("an existing sandbox has its image and limits: leave them out with --sandbox.")
+    return attach(target, sandbox, terminal, python=python, options=choice.build_options())
 
 
-async def _session(prepared: Prepared, argv: tuple[str, ...], _signals: Signals) -> int:
-    from warren.cli.execution.attach import join
+async def _session(prepared: Prepared, python: bool, _signals: Signals) -> int:
+    from warren.cli.execution.attach import START_PYTHON, join
     from warren.cli.service.embedded import linked_sandbox
     from warren.cli.terminal.terminal import window_size
 
@@ -117,6 +77,7 @@ async def _session(prepared: Prepared, argv: tuple[str, ...], _signals: Signals)
             print(
                 f"A fresh sandbox, {memory} of memory, no network. Ctrl-D leaves it and destroys it.", file=sys.stderr
             )
+        argv = ("bash", "-c", START_PYTHON) if python else ("bash", "-i")
         terminal = await agent.terminal("shell", argv=argv, cols=columns, rows=rows)
         await join(terminal)
         return await terminal.exit_code()

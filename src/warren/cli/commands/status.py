@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from warren.cli.errors import EXIT_FAILED, EXIT_NO_SERVICE, check_platform
-from warren.cli.options import AsJson, Url
-from warren.cli.service.offline_store import DataDir
+from warren.cli.options import AsJson, Target
 from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_age, render_size
 
 if TYPE_CHECKING:
-    from warren import AsyncClient
     from warren.cli.service.data_lock import Holder
 
 EXAMPLES = """\b
@@ -24,18 +22,17 @@ Examples:
 VERSION_EXAMPLES = "\b\nExample:\n  warren version"
 
 
-def status(*, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
-    """Say whether a service runs, where, and how it is.
+def status(*, target: Target, as_json: AsJson = False) -> int:
+    """Show whether a service runs, where, and its state.
 
-    Leaves with 0 when it can do its work, with 1 when it cannot and says why, and with 3 when none runs.
+    The exit code is 0 if the service is healthy, 1 if it is not (the reasons are printed), and 3 if none runs.
     """
-    if url is not None:
-        return _show({"running": True, "address": url, **_ask(url)}, as_json)
+    if target.url is not None:
+        return _show({"running": True, "address": target.url, **_ask(target.url)}, as_json)
     check_platform()
     from warren.cli.service.data_lock import COMMAND, find_holder
-    from warren.settings import Settings
 
-    folder = Settings.load(flags={"data_dir": data_dir}).data_dir
+    folder = target.load_settings().data_dir
     holder = find_holder(folder)
     found: dict[str, Any] = {"running": False, "data_dir": folder}
     if holder is not None and holder.kind == COMMAND:
@@ -65,26 +62,21 @@ def _ask_here(data_dir: str, holder: Holder) -> dict[str, Any]:
 
 
 def _ask(url: str) -> dict[str, Any]:
+    """Ask for the details; a key without that right gets the public health."""
     import anyio
 
-    async def ask() -> dict[str, Any]:
-        from warren import AsyncClient
-
-        async with AsyncClient(url, timeout=10, retries=0) as client:
-            return await _look(client)
-
-    return anyio.run(ask)
-
-
-async def _look(client: AsyncClient) -> dict[str, Any]:
-    """Ask for the details; a key without that right gets the public health."""
+    from warren import AsyncClient
     from warren.domain.errors import Forbidden, Unauthenticated
 
-    try:
-        return await client.health_details()
-    except (Forbidden, Unauthenticated):
-        health = await client.health()
-        return {"status": health.status, "version": health.version, "reasons": list(health.reasons)}
+    async def ask() -> dict[str, Any]:
+        async with AsyncClient(url, timeout=10, retries=0) as client:
+            try:
+                return await client.health_details()
+            except (Forbidden, Unauthenticated):
+                health = await client.health()
+                return {"status": health.status, "version": health.version, "reasons": list(health.reasons)}
+
+    return anyio.run(ask)
 
 
 def _show(found: dict[str, Any], as_json: bool) -> int:
@@ -93,7 +85,7 @@ def _show(found: dict[str, Any], as_json: bool) -> int:
     elif not found["running"]:
         print(f"No service runs on {found['data_dir']}.")
         if "command" in found:
-            print(f"Process {found['command']}, a command of yours, uses it now.")
+            print(f"Process {found['command']}, another command, uses it now.")
     else:
         print_table(None, ("", ""), _rows(found))
     if not found["running"]:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warren.cli.errors import EXIT_FAILED, EXIT_NO_SERVICE
-from warren.cli.options import AsJson
-from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import print_json
-from warren.cli.units import parse_duration, render_duration
+from warren.cli.options import AsJson, DataDir, duration
+from warren.cli.terminal.tables import print_either
+from warren.cli.units import render_duration
 
 if TYPE_CHECKING:
     from warren.cli.service.data_lock import Holder
@@ -32,23 +31,17 @@ _MORE_S = 20.0
 
 def stop(
     *,
-    now: Annotated[bool, typer.Option("--now", help="End the requests that are under way too.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Abort requests in progress.")] = False,
     timeout: Annotated[
-        float | None,
-        typer.Option(
-            parser=parse_duration,
-            metavar="TIME",
-            show_default=False,
-            help="Wait so long for it to end; as long as requests may take, and a little, unless set.",
-        ),
+        float | None, duration("How long to wait for its end; the drain time plus 20 s unless set.")
     ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> int:
-    """Stop the service of a data folder, in the background or not, and wait for its end.
+    """Stop the service of a data folder and wait for its end.
 
-    Requests that are under way may finish first. Sandboxes live on, and the next service finds them again. Leaves with
-    3 when no service runs.
+    Requests in progress may finish first. Sandboxes keep running, and the next service finds them again. The exit code
+    is 3 if no service runs.
     """
     from warren.cli.service.data_lock import COMMAND, find_holder
     from warren.domain.errors import ConfigError
@@ -59,9 +52,7 @@ def stop(
     if holder is None:
         return _tell(as_json, False, f"No service runs on {settings.data_dir}.", EXIT_NO_SERVICE)
     if holder.kind == COMMAND:
-        raise ConfigError(
-            f"{holder.what} has {settings.data_dir} for another command of yours, not for a service: it ends by itself"
-        )
+        raise ConfigError(f"{holder.what} is a command that uses {settings.data_dir}, not a service: it ends by itself")
     began = time.monotonic()
     patience_s = timeout if timeout is not None else settings.serve.drain_s + _MORE_S
     _signal(holder, signal.SIGTERM)
@@ -74,7 +65,7 @@ def stop(
             EXIT_FAILED,
         )
     took = render_duration(time.monotonic() - began)
-    return _tell(as_json, True, f"The service, {holder.what}, has ended in {took}. Sandboxes live on.", 0)
+    return _tell(as_json, True, f"The service, {holder.what}, has ended in {took}. Sandboxes keep running.", 0)
 
 
 def _signal(holder: Holder, number: signal.Signals) -> None:
@@ -108,8 +99,5 @@ def _wait_for_end(data_dir: str, holder: Holder, patience_s: float, now: bool) -
 
 
 def _tell(as_json: bool, stopped: bool, sentence: str, code: int) -> int:
-    if as_json:
-        print_json({"stopped": stopped, "detail": sentence})
-    else:
-        print(sentence)
+    print_either(as_json, {"stopped": stopped, "detail": sentence}, sentence)
     return code

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from warren.cli.errors import EXIT_INTERRUPTED
-from warren.cli.options import AsJson, Url
-from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import build_table, print_json
-from warren.cli.units import parse_duration, render_age, render_size, shorten_id
+from warren.cli.options import AsJson, Everybody, Target, duration
+from warren.cli.service.connection import run_with_client
+from warren.cli.terminal.tables import as_plain, build_table, print_json
+from warren.cli.units import render_age, render_size, shorten_id
 
 if TYPE_CHECKING:
     from warren import AsyncClient, AsyncSandbox, Usage
@@ -44,35 +44,33 @@ class _Row:
 
 def top(
     *,
-    once: Annotated[bool, typer.Option("--once", help="Print it once and leave; also what a pipe gets.")] = False,
-    interval: Annotated[
-        float, typer.Option(parser=parse_duration, metavar="TIME", help="How often to measure.")
-    ] = "2s",  # type: ignore[assignment]  # typer parses it
-    everybody: Annotated[
-        bool,
-        typer.Option(
-            "--everybody", "-a", help="Other people's too, with a key of the scope admin; without --url they are shown."
-        ),
-    ] = False,
-    url: Url = None,
-    data_dir: DataDir = None,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit; the default in a pipe.")] = False,
+    interval: Annotated[float, duration("Time between measurements.")] = "2s",  # type: ignore[assignment]  # typer parses it
+    everybody: Everybody = False,
+    target: Target,
     as_json: AsJson = False,
 ) -> int:
-    """Show what the running sandboxes use: processors, memory, processes and disk; those that use most come first.
+    """Show the processors, memory, processes and disk that running sandboxes use; the largest users come first.
 
-    On a terminal it is drawn again and again, until Ctrl-C.
+    On a terminal, the table is redrawn until Ctrl-C.
     """
-    from warren.cli.service.connection import Target, run_with_client
+    import anyio
+    from rich.console import Console
 
-    target = Target(url, data_dir)
     shows_everybody = everybody or not target.is_remote
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
-        if once or as_json or not sys.stdout.isatty():
-            rows = await _sample(client, await _measure(client, everybody=shows_everybody), shows_everybody)
-            _print_once(rows, as_json=as_json)
-            return 0
-        await _redraw(client, interval, everybody=shows_everybody)
+        rows = await _measure(client, everybody=shows_everybody)
+        if not (once or as_json) and sys.stdout.isatty():
+            await _redraw(client, rows, interval, everybody=shows_everybody)
+        if rows:
+            # The use of processors is known only after a second measurement.
+            await anyio.sleep(_SAMPLE_S)
+            rows = await _measure(client, rows, everybody=shows_everybody)
+        if as_json:
+            print_json([_as_json(row) for row in rows])
+        else:
+            Console().print(_draw(rows))
         return 0
 
     code = run_with_client(target, work)
@@ -80,20 +78,10 @@ def top(
     return 0 if code == EXIT_INTERRUPTED and not once else code
 
 
-async def _sample(client: AsyncClient, before: list[_Row], everybody: bool) -> list[_Row]:
-    import anyio
-
-    if not before:
-        return []
-    await anyio.sleep(_SAMPLE_S)
-    return await _measure(client, before, everybody=everybody)
-
-
-async def _redraw(client: AsyncClient, interval_s: float, *, everybody: bool) -> None:
+async def _redraw(client: AsyncClient, rows: list[_Row], interval_s: float, *, everybody: bool) -> NoReturn:
     import anyio
     from rich.live import Live
 
-    rows = await _measure(client, everybody=everybody)
     with Live(_draw(rows), screen=True, auto_refresh=False) as live:
         wait_s = _SAMPLE_S
         while True:
@@ -133,27 +121,10 @@ def _share(before: _Row | None, usage: Usage, at: float) -> float | None:
     return max(0.0, (usage.cpu_us - before.usage.cpu_us) / (at - before.at) / 10_000)
 
 
-def _print_once(rows: list[_Row], *, as_json: bool) -> None:
-    if as_json:
-        print_json([_as_json(row) for row in rows])
-        return
-    from rich.console import Console
-
-    Console().print(_draw(rows))
-
-
 def _as_json(row: _Row) -> dict[str, Any]:
-    from warren.cli.terminal.tables import as_plain
-
-    share = None if row.cpu_percent is None else round(row.cpu_percent, 1)
-    info = row.sandbox.info
-    return {
-        "id": info.id,
-        "image": info.image,
-        "cpu_percent": share,
-        "memory_mb": info.memory_mb,
-        **as_plain(row.usage),
-    }
+    share, info = None if row.cpu_percent is None else round(row.cpu_percent, 1), row.sandbox.info
+    head = {"id": info.id, "image": info.image, "cpu_percent": share, "memory_mb": info.memory_mb}
+    return {**head, **as_plain(row.usage)}
 
 
 def _draw(rows: list[_Row]) -> Any:

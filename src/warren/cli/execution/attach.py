@@ -6,30 +6,30 @@ import contextlib
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from warren.cli.quick.standard_streams import write_all
-from warren.cli.service.connection import find_sandbox
+from warren.cli.service.connection import find_sandbox, run_with_client
 from warren.cli.terminal.terminal import raw_mode, read_stdin, window_size
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from warren import AsyncClient, AsyncSandbox
-    from warren.cli.service.connection import Target
+    from warren import AsyncClient, AsyncSandbox, AsyncTerminal
+    from warren.cli.options import Target
     from warren.cli.terminal.signals import Signals
+    from warren.core.agent.terminals import Terminal
 
 DETACH = b"\x1d"
 """Ctrl-], twice: the first is typed like any other key, for programs know it too."""
-_PYTHON = "command -v ipython >/dev/null && exec ipython --no-banner --no-confirm-exit; exec python -q"
+START_PYTHON = "command -v ipython >/dev/null && exec ipython --no-banner --no-confirm-exit; exec python -q"
 """IPython where the image has it, for its editing and completion; the plain prompt where not."""
 
 
 def attach(target: Target, sandbox: str | None, terminal: str, *, python: bool, options: dict[str, Any]) -> int:
     """Join a terminal, and leave with the exit code of its program, or with 0 when it runs on."""
-    from warren.cli.service.connection import run_with_client
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
         async with _place(client, target, sandbox, options) as place:
@@ -51,7 +51,7 @@ async def _place(
 
 async def _join(place: AsyncSandbox, name: str, *, python: bool, stays: bool) -> int:
     columns, rows = window_size()
-    async with place.terminal(name, cols=columns, rows=rows, command=_PYTHON if python else None) as terminal:
+    async with place.terminal(name, cols=columns, rows=rows, command=START_PYTHON if python else None) as terminal:
         if os.isatty(1):
             what = "A new terminal" if terminal.is_new else f"The terminal {name!r}, as it was left,"
             end = "Ctrl-] twice leaves it running" if stays else "Ctrl-D leaves it and destroys it"
@@ -65,20 +65,7 @@ async def _join(place: AsyncSandbox, name: str, *, python: bool, stays: bool) ->
     return terminal.exit_code or 0
 
 
-class Joinable(Protocol):
-    """A terminal in a sandbox of this machine, or of a service."""
-
-    async def send(self, data: bytes, /) -> None:
-        """Type something."""
-
-    async def resize(self, cols: int, rows: int, /) -> None:
-        """Say how large the window is."""
-
-    async def receive(self) -> bytes:
-        """Return the next output; nothing at the end."""
-
-
-async def join(terminal: Joinable, *, can_detach: bool = False) -> bool:
+async def join(terminal: AsyncTerminal | Terminal, *, can_detach: bool = False) -> bool:
     """Copy keys in and output out until the program ends; False when the person left it running before."""
     has_ended = True
 

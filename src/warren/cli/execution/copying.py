@@ -16,8 +16,9 @@ from warren.cli.terminal.tables import harmless
 from warren.domain.errors import InvalidRequest, RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
+    from warren import Result
     from warren.core.agent.client import AgentClient
     from warren.domain.values import ExecResult
 
@@ -34,24 +35,22 @@ class Room:
     def check(self, done: int, _total: int | None = None) -> None:
         """Raise InvalidRequest when a file has more than there is room for."""
         if done > self._left:
-            raise InvalidRequest("all that is copied would have more bytes than its workspace can: it is made of holes")
+            raise InvalidRequest("the copies would be larger than the workspace can be: its files are sparse")
 
     def take(self, done: int) -> None:
         """Note that a file was copied."""
         self._left -= done
 
 
-def check_sources(copies: Iterable[tuple[str, str]]) -> None:
-    """Refuse before anything is made when a file to copy cannot be read."""
+def check(copies: Iterable[tuple[str, str]], folder: str | None) -> None:
+    """Check the files to copy in, and make the folder to copy out to, before anything runs. Raises InvalidRequest."""
     for source, _ in copies:
         if not os.path.exists(source):
             raise InvalidRequest(f"--file {source}: there is no such file or folder")
         if not os.access(source, os.R_OK):
             raise InvalidRequest(f"--file {source} may not be read")
-
-
-def check_target(folder: str) -> None:
-    """Make the folder that files are copied out to, before anything runs whose files would be lost."""
+    if folder is None:
+        return
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as exc:
@@ -73,26 +72,29 @@ async def copy_in(agent: AgentClient, source: str, target: str) -> None:
         await agent.unpack(target, _blocks(packed), "tar")
 
 
-async def copy_out(agent: AgentClient, result: ExecResult, folder: str, room: Room) -> None:
-    """Copy the files that a program created or changed into `folder`, at the same paths below it."""
+async def copy_out(result: ExecResult | Result, folder: str, fetch: Callable[[str, str], Awaitable[None]]) -> None:
+    """Copy the files that a program created or changed into `folder`, at the same paths below it.
+
+    `fetch` copies one, from a path of the workspace to a path here.
+    """
     for change in result.files_changed:
         if change.action == "deleted":
             continue
         target = place(folder, change.path)
         try:
             check_copy(folder, change.path)
-            if (await agent.stat(change.path, follow=False)).type != "file":
-                continue
-            await _copy_file(agent, change.path, target, room)
+            await fetch(change.path, target)
         except (RequestError, OSError) as exc:
             print(harmless(f"warren: {change.path} was not copied: {exc}"), file=sys.stderr)
     if not result.files_changed_complete:
         print(f"warren: more files changed than can be listed; not all are in {folder}", file=sys.stderr)
 
 
-async def _copy_file(agent: AgentClient, path: str, target: str, room: Room) -> None:
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    await write_whole(target, agent.read(path), room)
+async def fetch(agent: AgentClient, room: Room, path: str, target: str) -> None:
+    """Copy a regular file out of the workspace; anything else is left out."""
+    if (await agent.stat(path, follow=False)).type == "file":
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        await write_whole(target, agent.read(path), room)
 
 
 async def write_whole(target: str, parts: AsyncIterator[bytes], room: Room) -> None:

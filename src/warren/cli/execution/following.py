@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.cli.errors import EXIT_FAILED
-from warren.cli.execution.program import write_patiently
 from warren.cli.terminal import report
 from warren.cli.terminal.tables import render_json
-from warren.cli.terminal.terminal import read_stdin
+from warren.cli.terminal.terminal import read_stdin, write_patiently
 from warren.domain.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -22,8 +21,12 @@ if TYPE_CHECKING:
     from warren.cli.terminal.signals import Signals
 
 
+OUTPUT_MAX_BYTES = 1 << 40
+"""Live output passes through and is not kept, so the bound that protects a service would only be in the way."""
+
+
 class RemoteExecution:
-    """What Ctrl-C is for: an execution of a service."""
+    """An execution of a service, as the target of signals."""
 
     def __init__(self, execution: AsyncExecution) -> None:
         self._execution = execution
@@ -80,7 +83,7 @@ class Follower:
         from warren import Display, Output
 
         if isinstance(event, Display):
-            said = self._save(event) or event.text or _describe(event)
+            said = self._save(event) or event.text or " ".join(f"[{mime}]" for mime in event.data)
             if not self._as_json:
                 await write_patiently(1, f"{said}\n".encode())
         elif isinstance(event, Output) and not self._as_json:
@@ -105,19 +108,11 @@ class Follower:
             print(render_json(report.result_as_json(result)))
             return report.exit_code(result)
         sys.stdout.flush()
-        for line in (report.explain(result, self._sandbox) or "").splitlines():
-            print(f"warren: {line}", file=sys.stderr)
         if self._unsaved and os.isatty(1):
             print("warren: it showed an image, which `warren sandbox exec --figures DIR` saves", file=sys.stderr)
-        for note in result.notes:
-            print(f"warren: note: {note}", file=sys.stderr)
-        code = report.exit_code(result)
-        missing = result.stdout_bytes + result.stderr_bytes - self._printed
-        if missing <= 0:
-            return code
-        print(report.explain_gap(missing, "`warren sandbox cp`"), file=sys.stderr)
-        # A person sees the sentence; a program that gets a part of what it waits for must not take it for all.
-        return code if os.isatty(1) else code or EXIT_FAILED
+        is_cut = report.print_end(result, self._printed, "`warren sandbox cp`", self._sandbox)
+        # A person sees the sentence; a program that gets a part of the output must not take it for all.
+        return report.exit_code(result) or (EXIT_FAILED if is_cut and not os.isatty(1) else 0)
 
 
 async def _send_stdin(execution: AsyncExecution) -> None:
@@ -125,8 +120,3 @@ async def _send_stdin(execution: AsyncExecution) -> None:
         async for data in read_stdin():
             await execution.write(data)
         await execution.close_stdin()
-
-
-def _describe(display: object) -> str:
-    data = getattr(display, "data", {})
-    return " ".join(f"[{mime}]" for mime in data)

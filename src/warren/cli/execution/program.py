@@ -1,25 +1,24 @@
-"""What `warren run` does: files in, the program with live output, files out, and the sandbox gone."""
+"""`warren run`, embedded and on a service: files in, the program with live output, files out, the sandbox removed."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import os
-import select
-import stat
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from warren.cli.execution import copying
-from warren.cli.quick.standard_streams import write_all
+from warren.cli.execution.following import OUTPUT_MAX_BYTES, Follower
+from warren.cli.options import Target
+from warren.cli.service.connection import prepare_image, run_with_client
 from warren.cli.service.embedded import linked_sandbox, prepare, save_ticket
 from warren.cli.terminal import report
 from warren.cli.terminal.signals import run_with_signals
 from warren.cli.terminal.tables import render_json
-from warren.cli.terminal.terminal import read_stdin
+from warren.cli.terminal.terminal import read_stdin, write_patiently
 from warren.core.agent.events import Shown, parse_result
 from warren.domain.errors import SandboxLost
 from warren.domain.values import ExecKind, ExecRequest, new_id
@@ -29,14 +28,12 @@ from warren.guest.wire.run_request import encode_run
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
+    from warren import AsyncClient, AsyncSandbox, AsyncStream
     from warren.cli.options import Choice
     from warren.cli.service.embedded import Prepared
     from warren.cli.terminal.signals import Signals
     from warren.domain.values import Event, ExecResult
     from warren.guest.wire.frames import Header
-
-OUTPUT_MAX_BYTES = 1 << 40
-"""Live output passes through and is not kept, so the bound that protects a service would only be in the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +52,7 @@ class Program:
 
 def perform(program: Program, choice: Choice, asked: Mapping[str, Any] | None = None) -> int:
     """Run it in a fresh sandbox and give the exit code for the shell; leave a ticket for what was `asked`."""
-    copying.check_sources(program.copies)
-    if program.output_dir is not None:
-        copying.check_target(program.output_dir)
+    copying.check(program.copies, program.output_dir)
     return anyio.run(run_with_signals, functools.partial(_perform, program, prepare(choice), asked))
 
 
@@ -76,12 +71,12 @@ async def _perform(program: Program, prepared: Prepared, asked: Mapping[str, Any
         result = await output.follow(agent.stream(request, stdin))
         signals.target = None
         if program.output_dir is not None:
-            room = copying.Room(prepared.limits.disk_bytes)
-            await copying.copy_out(agent, result, program.output_dir, room)
+            fetch = functools.partial(copying.fetch, agent, copying.Room(prepared.limits.disk_bytes))
+            await copying.copy_out(result, program.output_dir, fetch)
     if program.as_json:
         print(render_json(report.as_json(result)))
     else:
-        explain_end(result, output.printed)
+        report.print_end(result, output.printed, "--output")
     return report.exit_code(result)
 
 
@@ -120,37 +115,63 @@ class LiveOutput:
         raise SandboxLost("the execution ended without a result")
 
 
-async def write_patiently(fd: int, data: bytes) -> None:
-    """Write bytes to a descriptor of ours; while a pipe's reader does not read, signals are still heard."""
-    if not stat.S_ISFIFO(os.fstat(fd).st_mode) or not hasattr(select, "poll"):
-        write_all(fd, data)
-        return
-    poller = select.poll()
-    poller.register(fd, select.POLLOUT)
-    view = memoryview(data)
-    while view:
-        if not poller.poll(0):
-            await anyio.wait_writable(fd)
-        # A pipe that has room has room for so much: more could block.
-        view = view[os.write(fd, view[: select.PIPE_BUF]) :]
-
-
 def finish_frame(header: Header, payload: bytes, exec_id: str, printed: int) -> int:
     """Explain the result that a quick run received as a frame, and return the exit code. Raises SandboxLost."""
     try:
         result = parse_result(header, payload, exec_id, Shown())
     except ProtocolError as exc:
         raise SandboxLost(f"the sandbox broke its protocol: {exc}") from exc
-    explain_end(result, printed)
+    report.print_end(result, printed, "--output")
     return report.exit_code(result)
 
 
-def explain_end(result: ExecResult, printed: int) -> None:
-    """Say why it ended, and how much of its output was never printed: a program does not wait for a slow reader."""
-    for line in (report.explain(result) or "").splitlines():
-        print(f"warren: {line}", file=sys.stderr)
-    for note in result.notes:
-        print(f"warren: note: {note}", file=sys.stderr)
-    missing = result.stdout_bytes + result.stderr_bytes - printed
-    if missing > 0:
-        print(report.explain_gap(missing, "--output"), file=sys.stderr)
+def perform_remotely(program: Program, choice: Choice, url: str | None, egress: Mapping[str, Any] | None) -> int:
+    """Run it in a fresh sandbox of a service, the one of this machine or one in this command where none is named.
+
+    Returns the exit code for the shell.
+    """
+    copying.check(program.copies, program.output_dir)
+    target = Target(url)
+    prepare_image(target, choice)
+
+    async def work(client: AsyncClient, signals: Signals) -> int:
+        follower = Follower(as_json=program.as_json)
+        options = {**choice.build_options(), "egress": egress, "storage": "ephemeral", "checkpoints": 0}
+        async with client.sandbox(**options) as sandbox:
+            for source, target in program.copies:
+                await _copy_in(sandbox, source, target)
+            result = await follower.run(_start(sandbox, program), signals, with_stdin=program.forward_stdin)
+            if program.output_dir is not None:
+                fetch = functools.partial(_fetch, sandbox, copying.Room(sandbox.info.disk_mb << 20))
+                await copying.copy_out(result, program.output_dir, fetch)
+        return follower.finish(result)
+
+    return run_with_client(target, work)
+
+
+def _start(sandbox: AsyncSandbox, program: Program) -> AsyncStream:
+    what: dict[str, Any] = {"code": program.source, "fresh": True}
+    if program.is_shell:
+        what = {"command": ["bash", "-c", program.source, "bash", *program.arguments]}
+    elif program.arguments:
+        what = {"command": ["python", "-c", program.source, *program.arguments]}
+    return sandbox.stream(
+        **what,
+        timeout_seconds=program.timeout_s,
+        stdin_open=program.forward_stdin,
+        output_max_bytes=OUTPUT_MAX_BYTES,
+        scan_changes=program.output_dir is not None or program.as_json,
+    )
+
+
+async def _copy_in(sandbox: AsyncSandbox, source: str, target: str) -> None:
+    if await anyio.Path(source).is_dir():
+        await sandbox.files.mkdir(target)
+        await sandbox.files.upload_folder(source, target)
+    else:
+        await sandbox.files.upload(source, target)
+
+
+async def _fetch(sandbox: AsyncSandbox, room: copying.Room, path: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    room.take(await sandbox.files.download(path, target, progress=room.check))

@@ -10,6 +10,7 @@ from warren.cli.imports.rules import (
     Rule,
     flag,
     gpu_devices,
+    left,
     mebibytes,
     nothing,
     number,
@@ -68,11 +69,9 @@ _ONYX: Mapping[str, Rule] = {
     "EXECUTOR_BACKEND": nothing(_NO_DOCKER),
     "PYTHON_EXECUTOR_DOCKER_IMAGE": nothing(_OWN_IMAGES),
     "PYTHON_EXECUTOR_DOCKER_NETWORK": to("dialects.onyx.network", _NETWORK),
-    "PYTHON_EXECUTOR_DOCKER_BIN": nothing(_NO_DOCKER),
-    "PYTHON_EXECUTOR_DOCKER_RUN_ARGS": nothing(_NO_DOCKER),
+    **left(_NO_DOCKER, "PYTHON_EXECUTOR_DOCKER_BIN", "PYTHON_EXECUTOR_DOCKER_RUN_ARGS"),
     "KUBERNETES_EXECUTOR_IMAGE": nothing(_OWN_IMAGES),
-    "KUBERNETES_EXECUTOR_NAMESPACE": nothing(_NO_DOCKER),
-    "KUBERNETES_EXECUTOR_SERVICE_ACCOUNT": nothing(_NO_DOCKER),
+    **left(_NO_DOCKER, "KUBERNETES_EXECUTOR_NAMESPACE", "KUBERNETES_EXECUTOR_SERVICE_ACCOUNT"),
     "KUBERNETES_EXECUTOR_NET_ADMIN_LOCKDOWN": nothing(_NO_NETWORK),
 }
 
@@ -82,8 +81,7 @@ _ONIT: Mapping[str, Rule] = {
     "SANDBOX_PIDS_LIMIT": to("limits.pids", whole),
     "SANDBOX_DEFAULT_TIMEOUT": to("timeout_s", number),
     "SANDBOX_REAPER_IDLE_TIMEOUT": to("mcp.idle_timeout_s", whole),
-    "SANDBOX_IMAGE": nothing(_OWN_IMAGES),
-    "FALLBACK_IMAGE": nothing(_OWN_IMAGES),
+    **left(_OWN_IMAGES, "SANDBOX_IMAGE", "FALLBACK_IMAGE"),
     "SANDBOX_INSTALL_TIMEOUT": nothing("installing has 300 seconds, as it had"),
     "SANDBOX_MAX_TIMEOUT": nothing("`mcp.max_timeout_s` is at most a day; what takes longer runs in the background"),
     "SANDBOX_REAPER_INTERVAL": nothing(_TIMES),
@@ -104,15 +102,8 @@ _ONIT: Mapping[str, Rule] = {
 }
 
 _ENV = one_of(
-    development="development",
-    dev="development",
-    local="development",
-    test="development",
-    staging="production",
-    production="production",
-    prod="production",
-    public_beta="production",
-    beta="production",
+    **dict.fromkeys(("development", "dev", "local", "test"), "development"),
+    **dict.fromkeys(("staging", "production", "prod", "public_beta", "beta"), "production"),
 )
 
 
@@ -132,8 +123,7 @@ _CHATUI: Mapping[str, Rule] = {
     "PYTHON_BASE_IMAGE": nothing(_OWN_IMAGES),
     "REQUIRE_AUTH": to("serve.auth", flag),
     "METRICS_AUTH_REQUIRED": nothing("/metrics asks for a key where the rest does: `serve.auth`"),
-    "API_KEYS": nothing("keys are made here, and kept as hashes: `warren keys create NAME` for each client"),
-    "API_KEY": nothing("keys are made here, and kept as hashes: `warren keys create NAME` for each client"),
+    **left("keys are made here, and kept as hashes: `warren keys create NAME` for each client", "API_KEYS", "API_KEY"),
     "JWT_SECRET": to("jwt.secret", None, jwt__default_scope="run", jwt__tenant="default"),
     "JWT_ALGORITHMS": to("jwt.algorithms", words),
     "JWT_ISSUER": to("jwt.issuer", words),
@@ -141,33 +131,26 @@ _CHATUI: Mapping[str, Rule] = {
     "JWT_TENANT_CLAIM": to("jwt.tenant_claim"),
     "ENABLE_CORS": PART,
     "CORS_ALLOW_ORIGINS": to("serve.cors_origins", _origins),
-    "CORS_ALLOW_METHODS": nothing(_FIXED),
-    "CORS_ALLOW_HEADERS": nothing(_FIXED),
-    "CORS_ALLOW_CREDENTIALS": nothing(_FIXED),
-    **{
-        name: nothing(_NO_DOCKER)
-        for name in (
-            "GATEWAY_DOCKER_HOST",
-            "DOCKER_HOST",
-            "DOCKER_CLIENT_TIMEOUT",
-            "SANDBOX_RUNTIME",
-            "STRONG_SANDBOX_RUNTIMES",
-            "REQUIRE_STRONG_SANDBOX_ISOLATION",
-        )
-    },
+    **left(_FIXED, "CORS_ALLOW_METHODS", "CORS_ALLOW_HEADERS", "CORS_ALLOW_CREDENTIALS"),
+    **left(
+        _NO_DOCKER,
+        "GATEWAY_DOCKER_HOST",
+        "DOCKER_HOST",
+        "DOCKER_CLIENT_TIMEOUT",
+        "SANDBOX_RUNTIME",
+        "STRONG_SANDBOX_RUNTIMES",
+        "REQUIRE_STRONG_SANDBOX_ISOLATION",
+    ),
     "USE_DOCKER_DEFAULT_SECCOMP": nothing("Warren has a filter of system calls of its own", "true", "1"),
-    "SECCOMP_PROFILE_DAEMON_PATH": nothing("Warren has a filter of system calls of its own"),
-    "SECCOMP_PROFILE_PATH": nothing("Warren has a filter of system calls of its own"),
-    **{
-        name: nothing(_ONE_PROCESS)
-        for name in (
-            "REDIS_URL",
-            "REQUIRE_SHARED_STATE",
-            "REDIS_SOCKET_CONNECT_TIMEOUT",
-            "REDIS_SOCKET_TIMEOUT",
-            "REDIS_HEALTH_CHECK_INTERVAL",
-        )
-    },
+    **left("Warren has a filter of system calls of its own", "SECCOMP_PROFILE_DAEMON_PATH", "SECCOMP_PROFILE_PATH"),
+    **left(
+        _ONE_PROCESS,
+        "REDIS_URL",
+        "REQUIRE_SHARED_STATE",
+        "REDIS_SOCKET_CONNECT_TIMEOUT",
+        "REDIS_SOCKET_TIMEOUT",
+        "REDIS_HEALTH_CHECK_INTERVAL",
+    ),
     "MAX_REQUEST_BODY_SIZE": to("dialects.chatui.body_bytes", size),
     "MAX_INPUT_FILES": to("dialects.chatui.input_files", whole),
     "MAX_INPUT_FILE_SIZE": to("dialects.chatui.input_file_bytes", size),
@@ -192,9 +175,7 @@ _CHATUI: Mapping[str, Rule] = {
     "MAX_SESSION_LIFETIME_SECONDS": to("dialects.chatui.max_lifetime_s", whole),
     "MAX_EXECUTIONS_PER_SESSION": to("dialects.chatui.executions_per_container", whole),
     "SANDBOX_IMAGE": nothing(_OWN_IMAGES),
-    "SANDBOX_USER": nothing("each sandbox has a user of its own, which is not root"),
-    "SANDBOX_UID": nothing("each sandbox has a user of its own, which is not root"),
-    "SANDBOX_GID": nothing("each sandbox has a user of its own, which is not root"),
+    **left("each sandbox has a user of its own, which is not root", "SANDBOX_USER", "SANDBOX_UID", "SANDBOX_GID"),
     "SANDBOX_MEM_LIMIT": to("dialects.chatui.memory_bytes", size),
     "SANDBOX_CPU_PERIOD": PART,
     "SANDBOX_CPU_QUOTA": to("limits.cpus", processors("SANDBOX_CPU_PERIOD")),
@@ -241,27 +222,27 @@ _CHATUI: Mapping[str, Rule] = {
 
 ORIGINALS = (
     Original(
-        name="otari",
-        title="otari's sandbox container",
-        rules=_OTARI,
-        notes=("Its clients need a key, or `dialects.otari.open`: docs/howto/migrate-from-otari.md.",),
+        "otari",
+        "otari's sandbox container",
+        _OTARI,
+        "Its clients need a key, or `dialects.otari.open`: docs/howto/migrate-from-otari.md.",
     ),
     Original(
-        name="onyx",
-        title="Onyx's code interpreter",
-        rules=_ONYX,
-        notes=("Its client sends no key: put one into its base path. See docs/howto/migrate-from-onyx.md.",),
+        "onyx",
+        "Onyx's code interpreter",
+        _ONYX,
+        "Its client sends no key: put one into its base path. See docs/howto/migrate-from-onyx.md.",
     ),
     Original(
-        name="chatui",
-        title="ChatUI's code execution gateway",
-        rules=_CHATUI,
-        notes=("Make a key for each client: docs/howto/migrate-from-chatui.md.",),
+        "chatui",
+        "ChatUI's code execution gateway",
+        _CHATUI,
+        "Make a key for each client: docs/howto/migrate-from-chatui.md.",
     ),
     Original(
-        name="onit",
-        title="onit-sandbox",
-        rules=_ONIT,
-        notes=("Its clients send no key: put one into their address. See docs/howto/migrate-from-onit.md.",),
+        "onit",
+        "onit-sandbox",
+        _ONIT,
+        "Its clients send no key: put one into their address. See docs/howto/migrate-from-onit.md.",
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from warren.domain.gpus import GpuRequest
 from warren.domain.values import MIB
@@ -32,15 +32,14 @@ class Rule:
     """Whether another name's rule looks at it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Original:
+class Original(NamedTuple):
     """A product whose configuration can be read."""
 
     name: str
     title: str
     rules: Mapping[str, Rule]
-    notes: tuple[str, ...] = ()
-    """What its operator should know besides."""
+    note: str
+    """What its operator has to do besides."""
 
 
 def to(setting: str, convert: Convert | None = None, **also: Any) -> Rule:
@@ -54,22 +53,26 @@ def nothing(why: str, *fine: str) -> Rule:
     return Rule(why=why, fine=frozenset(fine))
 
 
+def left(why: str, *names: str) -> dict[str, Rule]:
+    """Leave out the values of several names, for one reason."""
+    return dict.fromkeys(names, nothing(why))
+
+
 PART = Rule(is_part=True)
 
 
-def whole(text: str, _all: Mapping[str, str]) -> int:
-    """Read a whole number."""
-    return int(text)
+def _reading(read: Callable[[str], Any]) -> Convert:
+    return lambda text, _all: read(text)
 
 
-def number(text: str, _all: Mapping[str, str]) -> float:
-    """Read a number."""
-    return float(text)
-
-
-def thousandths(text: str, _all: Mapping[str, str]) -> float:
-    """Read a number of milliseconds as seconds."""
-    return float(text) / 1000
+whole = _reading(int)
+number = _reading(float)
+thousandths = _reading(lambda text: float(text) / 1000)
+"""Milliseconds, as seconds."""
+size = _reading(parse_size)
+"""A size as Docker writes it: `512m`."""
+mebibytes = _reading(lambda text: int(float(text) * MIB))
+"""A number of MB, which all of these products mean as MiB."""
 
 
 def flag(text: str, _all: Mapping[str, str]) -> bool:
@@ -80,16 +83,6 @@ def flag(text: str, _all: Mapping[str, str]) -> bool:
     if word in {"0", "false", "no", "off"}:
         return False
     raise ValueError("neither true nor false")
-
-
-def size(text: str, _all: Mapping[str, str]) -> int:
-    """Read a size as Docker writes it: `512m`."""
-    return parse_size(text)
-
-
-def mebibytes(text: str, _all: Mapping[str, str]) -> int:
-    """Read a number of MB, which all of these mean as MiB."""
-    return int(float(text) * MIB)
 
 
 def words(text: str, _all: Mapping[str, str]) -> list[str]:

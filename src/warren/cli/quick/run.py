@@ -17,7 +17,7 @@ from warren.cli.quick import tickets
 from warren.cli.quick.arguments import SHELL_SUFFIXES
 from warren.cli.quick.hints import needs_advice
 from warren.cli.quick.owner import is_orphan, new_owned_id
-from warren.cli.quick.standard_streams import STDIN, read_program, read_stdin_now, write_output
+from warren.cli.quick.standard_streams import STDIN, read_program, read_stdin_now, write_in_steps
 from warren.cli.quick.wire import Gone, Signals, Stopped, Wire
 from warren.guest.wire.frames import EVENT_COST, WINDOW
 
@@ -187,7 +187,8 @@ class _Execution:
             self._stdin_credit += header["n"] if type(header.get("n")) is int else 0
         elif kind in {"stdout", "stderr"}:
             fd = 1 if kind == "stdout" else 2
-            write_output(fd, payload, lambda: self._select([self._signals], [fd]))
+            for _ in write_in_steps(fd, payload):
+                self._select([self._signals], [fd])
             self.printed += len(payload)
             self._unacknowledged += len(payload) + EVENT_COST
             if self._unacknowledged >= WINDOW // 4:

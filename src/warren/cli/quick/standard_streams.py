@@ -8,7 +8,7 @@ import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
 STDIN = 0
 _READ_BYTES = 1 << 16
@@ -48,20 +48,20 @@ def read_program() -> str | None:
         return None
 
 
-def write_output(fd: int, data: bytes, wait: Callable[[], object]) -> None:
-    """Write bytes to a descriptor; `wait` returns when a pipe that is full may have room."""
-    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+def write_in_steps(fd: int, data: bytes) -> Iterator[None]:
+    """Write bytes to a descriptor. Yields whenever a pipe is full, for the caller to wait until it may have room."""
+    if not stat.S_ISFIFO(os.fstat(fd).st_mode) or not hasattr(select, "poll"):
         write_all(fd, data)
         return
     poller = select.poll()
     poller.register(fd, select.POLLOUT)
     view = memoryview(data)
     while view:
-        if not poller.poll(0):
-            wait()
-            continue
-        # A pipe that has room has room for so much: more could block.
-        view = view[os.write(fd, view[: select.PIPE_BUF]) :]
+        if poller.poll(0):
+            # A pipe that has room has room for this much: more could block.
+            view = view[os.write(fd, view[: select.PIPE_BUF]) :]
+        else:
+            yield
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -45,8 +45,7 @@ def list_places(ctx: Any, incomplete: str) -> list[Candidate]:
 
 def _find(url: str | None, data_dir: str | None) -> list[Candidate]:
     """Ask the service; where none runs, look into the store, and start nothing."""
-    from warren.cli.quick.ps import fetch_sandboxes
-    from warren.cli.service.listening import socket_path
+    from warren.cli.quick import ps as quick
     from warren.sdk.environment import default_url
     from warren.settings import Settings
 
@@ -55,22 +54,5 @@ def _find(url: str | None, data_dir: str | None) -> list[Candidate]:
 
         with Client(url, timeout=_PATIENCE_S, retries=0) as client:
             return [(each.id, f"{each.info.status}, {each.info.image}") for each in client.sandboxes.list(limit=_MOST)]
-    folder = Settings.load(flags={"data_dir": data_dir}).data_dir
-    found = fetch_sandboxes(socket_path(folder))
-    if found is not None:
-        return [(each["id"], f"{each['status']}, {each['image']}") for each in found]
-    return _read_store(data_dir)
-
-
-def _read_store(data_dir: str | None) -> list[Candidate]:
-    import anyio
-
-    from warren.cli.service.offline_store import opened_store
-    from warren.domain.records import SandboxQuery
-
-    async def read() -> list[Candidate]:
-        async with opened_store(data_dir) as (store, _):
-            page = await store.list(SandboxQuery(limit=_MOST))
-            return [(each.id, f"{each.status}, {each.image}") for each in page.items]
-
-    return anyio.run(read)
+    found = quick.list_sandboxes(Settings.load(flags={"data_dir": data_dir}).data_dir, limit=_MOST, is_exact=False)
+    return [(each["id"], f"{each['status']}, {each['image']}") for each in found or ()]

@@ -1,4 +1,7 @@
-"""Which service a command talks to: the one that was named, the one of this machine, or one inside the command."""
+"""Which service a command talks to: the one that was named, the one of this machine, or one inside the command.
+
+Commands import this module at the top; what costs time (anyio, httpx, pydantic) is imported when one runs.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,22 @@ import os
 import re
 import socket
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import anyio
 
 from warren.cli.errors import check_platform
 from warren.cli.options import check_machine
 from warren.cli.service.data_lock import COMMAND, Held, find_holder, only_one
 from warren.cli.service.listening import socket_path
-from warren.cli.terminal.signals import run_with_signals
 from warren.domain.errors import ConfigError, Forbidden, InvalidRequest, NotFound
 from warren.engines.unix_sockets import short_path
-from warren.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from warren import AsyncClient, AsyncSandbox, Retries
-    from warren.cli.options import Choice
+    from warren.cli.options import Choice, Target
     from warren.cli.terminal.signals import Signals
+    from warren.settings import Settings
 
 _WHOLE = re.compile(r"sbx_[0-9a-f]{24}")
 _PART = re.compile(r"sbx_[0-9a-z]+")
@@ -35,19 +34,6 @@ LOCAL = ("default", "local")
 """Whose sandboxes are that are made without a key."""
 _PATIENCE_S = 20.0
 _TICK_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where a command's sandboxes are."""
-
-    url: str | None = None
-    data_dir: str | None = None
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether a service was named."""
-        return self.url is not None
 
 
 def prepare_image(target: Target, choice: Choice) -> None:
@@ -59,7 +45,7 @@ def prepare_image(target: Target, choice: Choice) -> None:
         return
     check_platform()
     check_machine(choice)
-    settings = Settings.load(flags={"data_dir": target.data_dir})
+    settings = target.load_settings()
     if not is_served(settings.data_dir):
         from warren.cli.service.embedded import ensure_image
 
@@ -68,21 +54,27 @@ def prepare_image(target: Target, choice: Choice) -> None:
 
 def run_with_client(target: Target, work: Callable[[AsyncClient, Signals], Awaitable[int]]) -> int:
     """Do a command's work with a client of its service, and return its exit code; signals end it in order."""
+    import anyio
+
+    from warren import AsyncClient
+    from warren.cli.terminal.signals import run_with_signals
 
     async def connect_and_work(signals: Signals) -> int:
-        async with connected(target) as client:
+        async with reachable(target) as url, AsyncClient(url, retries=_build_retries(target)) as client:
             return await work(client, signals)
 
     return anyio.run(run_with_signals, connect_and_work)
 
 
-@contextlib.asynccontextmanager
-async def connected(target: Target) -> AsyncIterator[AsyncClient]:
-    """Find the service, or be it, for the length of a block."""
-    from warren import AsyncClient
+def run_with_sandbox(
+    target: Target, name: str, work: Callable[[AsyncSandbox], Awaitable[int | None]], *, to_use: bool = True
+) -> int:
+    """Do a command's work with the sandbox that `name` means, and return its exit code."""
 
-    async with reachable(target) as url, AsyncClient(url, retries=_build_retries(target)) as client:
-        yield client
+    async def find_and_work(client: AsyncClient, _signals: Signals) -> int:
+        return await work(await find_sandbox(client, target, name, to_use=to_use)) or 0
+
+    return run_with_client(target, find_and_work)
 
 
 def _build_retries(target: Target) -> Retries:
@@ -107,13 +99,15 @@ async def reachable(target: Target, *, is_waited_for: bool = True) -> AsyncItera
         yield target.url
         return
     check_platform()
-    settings = Settings.load(flags={"data_dir": target.data_dir})
+    settings = target.load_settings()
     async with contextlib.AsyncExitStack() as held:
         yield f"unix:{await _find_or_serve(settings, held, is_waited_for)}"
 
 
 async def _find_or_serve(settings: Settings, held: contextlib.AsyncExitStack, is_waited_for: bool) -> str:
     """Return the path of the service's socket once there is one. When it has to be us, it ends with `held`."""
+    import anyio
+
     until = time.monotonic() + _PATIENCE_S
     while (path := _join(settings.data_dir, held, is_waited_for)) is None:
         try:
@@ -176,7 +170,9 @@ def _connect(probe: socket.socket, where: str, path: str) -> bool:
 def _explain_silence(data_dir: str) -> ConfigError:
     holder = find_holder(data_dir)
     who = "another process" if holder is None else holder.what
-    return ConfigError(f"{who} has {data_dir} but does not answer: it starts or stops, so try again in a moment")
+    return ConfigError(
+        f"{who} holds {data_dir} but does not answer: it is starting or stopping, so try again in a moment"
+    )
 
 
 async def find_sandbox(client: AsyncClient, target: Target, text: str, *, to_use: bool = False) -> AsyncSandbox:

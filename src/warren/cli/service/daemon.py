@@ -57,11 +57,6 @@ def print_as_json(found: Announcement) -> None:
     print(json.dumps(asdict(found)), flush=True)
 
 
-def detach_output() -> None:
-    """Send further output to the log: the process that started us has read its line."""
-    os.dup2(2, 1)
-
-
 def leave_behind(settings: Settings, flags: Mapping[str, object], log_file: str | None, *, as_json: bool) -> int:
     """Start a service that outlives us, with these settings by flags, and return once it is ready, or has failed."""
     from warren.cli.service.data_lock import Held, find_holder
@@ -89,7 +84,10 @@ def leave_behind(settings: Settings, flags: Mapping[str, object], log_file: str 
             child.returncode = 0
     if not said:
         return _explain(log_path, began_at, child.returncode)
-    _show(json.loads(said), as_json)
+    if as_json:
+        print_json(json.loads(said))
+    else:
+        print_as_text(Announcement(**json.loads(said)))
     return 0
 
 
@@ -125,10 +123,3 @@ def _explain(log_path: str, began_at: int, code: int) -> int:
     told = [line for line in lines if line.startswith("warren")]
     print(told[-1] if told else f"warren: the service ended at once; {log_path} says why", file=sys.stderr)
     return code or EXIT_FAILED
-
-
-def _show(said: dict[str, object], as_json: bool) -> None:
-    if as_json:
-        print_json(said)
-    else:
-        print_as_text(Announcement(**said))  # type: ignore[arg-type]  # as our own child wrote it

@@ -141,18 +141,14 @@ def ensure_image(settings: Settings, name: str, choice: Choice | None = None) ->
         # Said first: on a cold machine the check alone takes a second.
         said = f"warren: image {name} is not built yet: checking this host, then building it once, a minute or two"
         print(said, file=sys.stderr, flush=True)
-        try_engine(settings, choice or Choice())
+        anyio.run(_try_engine, settings, choice or Choice())
         return build_with_progress(catalog, name)
 
 
-def try_engine(settings: Settings, choice: Choice) -> None:
+async def _try_engine(settings: Settings, choice: Choice) -> None:
     """Find out that an engine cannot work here before time is spent on an image for it."""
-
-    async def open_and_close() -> None:
-        async with opened_engine(settings, choice):
-            pass
-
-    anyio.run(open_and_close)
+    async with opened_engine(settings, choice):
+        pass
 
 
 async def _sweep(engine: Engine) -> None:

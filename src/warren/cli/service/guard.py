@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warren.bootstrap.guardrails import Facts, check, is_production
 from warren.domain.errors import ConfigError
@@ -54,16 +54,11 @@ def _has_keys(settings: Settings) -> bool:
 
 
 async def _find_key(settings: Settings) -> bool:
+    from warren.cli.service.offline_store import opened_store
     from warren.core.identity.keys import is_in_force
-    from warren.stores.base import Store, load_store
 
-    store_class: Any = load_store(settings.store)
-    store: Store = store_class(settings.data_dir, must_exist=True)
-    await store.open()
-    try:
+    async with opened_store(settings.data_dir) as (store, _):
         return any(is_in_force(key, time.time()) for key in await store.keys())
-    finally:
-        await store.close()
 
 
 def _look_at_images(settings: Settings, images: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

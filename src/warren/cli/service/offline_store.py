@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -14,13 +12,6 @@ if TYPE_CHECKING:
     from warren.core.audit.log import Audit
     from warren.domain.records import Caller
     from warren.stores.base import Store
-
-DataDir = Annotated[
-    str | None,
-    typer.Option(
-        "--data-dir", metavar="DIR", show_default=False, help="The service's data folder; as in the settings."
-    ),
-]
 
 
 @contextlib.asynccontextmanager
@@ -35,7 +26,7 @@ async def opened_store(data_dir: str | None, *, must_exist: bool = True) -> Asyn
     from warren.stores.base import load_store
 
     settings = Settings.load(flags={"data_dir": data_dir})
-    # The seam says nothing of how a store is built: that is between its settings and its class.
+    # The protocol does not cover construction: that is between a store's settings and its class.
     store_class: Any = load_store(settings.store)
     store: Store = store_class(settings.data_dir, must_exist=must_exist)
     await store.open()

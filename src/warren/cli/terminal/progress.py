@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,43 @@ def _lines(name: str) -> Callable[[BuildStep], None]:
             print(f"building {name}: {step.phase}", file=sys.stderr)
 
     return show
+
+
+@contextlib.contextmanager
+def bar(text: str, *columns: str) -> Iterator[Callable[..., None]]:
+    """Show a bar on a terminal, and yield what updates it; `columns` are rich's classes of what follows the bar."""
+    if not sys.stderr.isatty():
+        yield lambda **_changes: None
+        return
+    from rich import progress
+    from rich.console import Console
+
+    first = (progress.SpinnerColumn(), progress.TextColumn("{task.description}", markup=False), progress.BarColumn())
+    rest = (getattr(progress, name)() for name in columns)
+    with progress.Progress(*first, *rest, console=Console(stderr=True), transient=True) as shown:
+        yield functools.partial(shown.update, shown.add_task(text, total=None))
+
+
+class Transfer:
+    """The progress of a copy, shown on a terminal; calling it notes how many bytes are done, of how many."""
+
+    def __init__(self, update: Callable[..., None], check: Callable[[int], None]) -> None:
+        self._update = update
+        self._check = check
+        self.done = 0
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """Note the progress. Raises what the check of the size raises."""
+        self._check(done)
+        self.done = done
+        self._update(completed=done, total=total)
+
+
+@contextlib.contextmanager
+def show_transfer(name: str, check: Callable[[int], None] = lambda _done: None) -> Iterator[Transfer]:
+    """Show the progress of a copy for the length of a block."""
+    with bar(name[-60:], "DownloadColumn", "TransferSpeedColumn") as update:
+        yield Transfer(update, check)
 
 
 @contextlib.contextmanager

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import signal
+import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from warren.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_KILLED, EXIT_TIMEOUT
 from warren.cli.quick.hints import MISSING_MODULE, is_unreached
@@ -15,6 +17,8 @@ from warren.domain.values import Cause
 if TYPE_CHECKING:
     from warren import Result
     from warren.domain.values import ExecResult
+
+    Ended = ExecResult | Result
 
 _EXIT_CODES: dict[str, int] = {Cause.TIMEOUT: EXIT_TIMEOUT, Cause.OOM: EXIT_KILLED, Cause.INTERRUPTED: EXIT_INTERRUPTED}
 _WHAT: dict[str, str] = {
@@ -26,45 +30,13 @@ _WHAT: dict[str, str] = {
     Cause.DISK: "the disk is full",
     Cause.OUTPUT: "it wrote too much output",
     Cause.KILLED: "it was killed",
-    Cause.LOST: "the sandbox went away",
+    Cause.LOST: "the sandbox was lost",
 }
 _MODULE = re.compile(r"No module named '([\w.-]{1,100})'")
 _REFUSED = re.compile(r"(A connection|\d+ connections) (was|were|failed)")
 """How a service begins a hint about egress."""
 _IN_BYTES = frozenset({Cause.OOM, Cause.DISK, Cause.OUTPUT})
 _IN_MILLISECONDS = frozenset({Cause.TIMEOUT, Cause.CPU})
-
-
-class Ended(Protocol):
-    """How something ended: what an engine says of it, or a service."""
-
-    @property
-    def cause(self) -> str | None:
-        """Why."""
-
-    @property
-    def exit_code(self) -> int | None:
-        """What the program said."""
-
-    @property
-    def limit(self) -> float | None:
-        """The limit that it ran into."""
-
-    @property
-    def peak(self) -> float | None:
-        """The most that it used of the limited resource."""
-
-    @property
-    def hint(self) -> str | None:
-        """What to do next."""
-
-    @property
-    def error(self) -> object:
-        """The exception that ended it."""
-
-    @property
-    def stderr(self) -> bytes | str:
-        """What was kept of its standard error."""
 
 
 def exit_code(result: Ended) -> int:
@@ -100,8 +72,11 @@ def _advise(result: Ended, sandbox: str | None) -> str | None:
     """Say what to type where a module is missing or a host was not reached; `sandbox` is there for the next command."""
     if exit_code(result) == 0:
         return None
-    error: Any = result.error
-    name, value = (error["name"], error["value"]) if isinstance(error, Mapping) else _split(error)
+    error = result.error
+    if isinstance(error, Mapping):
+        name, value = error["name"], error["value"]
+    else:
+        name, value = ("", "") if error is None else (error.name, error.value)
     if name == MISSING_MODULE and (found := _MODULE.search(value)):
         return _advise_module(found[1].partition(".")[0], sandbox)
     grant = f"`warren egress set {sandbox} packages`, or `warren egress grant {sandbox} HOST`"
@@ -111,10 +86,6 @@ def _advise(result: Ended, sandbox: str | None) -> str | None:
     if isinstance(result.stderr, bytes) and is_unreached(result.stderr):
         return f"it may reach no host; to let it: {remedy}"
     return None
-
-
-def _split(error: Any) -> tuple[str, str]:
-    return ("", "") if error is None else (error.name, error.value)
 
 
 def _advise_module(module: str, sandbox: str | None) -> str:
@@ -129,38 +100,34 @@ def _advise_module(module: str, sandbox: str | None) -> str:
     )
 
 
-def explain_gap(missing: int, way: str) -> str:
-    """Say how much of its output was never printed, and the way to have all of it."""
-    return (
-        f"warren: {missing:,} bytes of its output are missing above: it wrote faster than they were read; "
-        f"let it write to a file and fetch that with {way}"
-    )
+def print_end(result: Ended, printed: int, way: str, sandbox: str | None = None) -> bool:
+    """Print why it ended, its notes, and how much of its output was lost; `way` is how to get all of it.
+
+    Returns whether output was lost: a program does not wait for a slow reader.
+    """
+    for line in (explain(result, sandbox) or "").splitlines():
+        print(f"warren: {line}", file=sys.stderr)
+    for note in result.notes:
+        print(f"warren: note: {note}", file=sys.stderr)
+    missing = result.stdout_bytes + result.stderr_bytes - printed
+    if missing > 0:
+        print(
+            f"warren: {missing:,} bytes of its output are missing above: it wrote faster than they were read; "
+            f"let it write to a file and fetch that with {way}",
+            file=sys.stderr,
+        )
+    return missing > 0
 
 
 def as_json(result: ExecResult) -> dict[str, Any]:
-    """Build plain JSON of a result; bytes that are no text are replaced, and the true sizes stand beside them."""
+    """Build plain JSON of a result; bytes that are not UTF-8 are replaced, and the true sizes are given."""
     return {
         "id": result.id,
-        "ok": result.ok,
-        "exit_code": exit_code(result),
-        "program_exit_code": result.exit_code,
-        "cause": result.cause.value,
-        "state": result.state.value,
-        "limit": result.limit,
-        "peak": result.peak,
+        **_shared_json(result),
         "stdout": result.stdout.decode("utf-8", "replace"),
         "stderr": result.stderr.decode("utf-8", "replace"),
-        "stdout_bytes": result.stdout_bytes,
-        "stderr_bytes": result.stderr_bytes,
-        "truncated": result.truncated,
-        "displays": [{"data": dict(d.data), "is_result": d.is_result} for d in result.displays],
         "error": dict(result.error) if result.error else None,
         "files_changed": [{"path": c.path, "action": c.action, "size": c.size} for c in result.files_changed],
-        "files_changed_complete": result.files_changed_complete,
-        "duration_ms": result.duration_ms,
-        "cpu_ms": result.cpu_ms,
-        "hint": result.hint,
-        "notes": list(result.notes),
     }
 
 
@@ -170,8 +137,17 @@ def result_as_json(result: Result) -> dict[str, Any]:
         "id": result.execution_id,
         "sandbox_id": result.sandbox_id,
         "status": result.status,
-        "ok": result.ok,
+        **_shared_json(result),
         "exit_code": exit_code(result) if result.status == "finished" else None,
+        "error": dataclasses.asdict(result.error) if result.error else None,
+        "files_changed": [{"path": c.path, "action": c.action, "size": c.size_bytes} for c in result.files_changed],
+    }
+
+
+def _shared_json(result: Ended) -> dict[str, Any]:
+    return {
+        "ok": result.ok,
+        "exit_code": exit_code(result),
         "program_exit_code": result.exit_code,
         "cause": result.cause,
         "state": result.state,
@@ -183,8 +159,8 @@ def result_as_json(result: Result) -> dict[str, Any]:
         "stderr_bytes": result.stderr_bytes,
         "truncated": result.truncated,
         "displays": [{"data": dict(each.data), "is_result": each.is_result} for each in result.displays],
-        "error": dataclasses.asdict(result.error) if result.error else None,
-        "files_changed": [{"path": c.path, "action": c.action, "size": c.size_bytes} for c in result.files_changed],
+        "error": result.error,
+        "files_changed": (),
         "files_changed_complete": result.files_changed_complete,
         "duration_ms": result.duration_ms,
         "cpu_ms": result.cpu_ms,
@@ -200,8 +176,6 @@ def _amount(cause: str | None, value: float) -> str:
 
 
 def _signal_name(number: int) -> str:
-    import signal
-
     try:
         return signal.Signals(number).name
     except ValueError:

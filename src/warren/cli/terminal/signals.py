@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -13,19 +13,11 @@ from warren.cli.errors import EXIT_INTERRUPTED
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from warren.cli.execution.following import RemoteExecution
+    from warren.core.agent.client import AgentClient
 
 _REST_S = 2.0
 """How long the last output of a killed program may take: its reader may never read."""
-
-
-class Interruptible(Protocol):
-    """Where executions run: the link to a sandbox, or a service far away."""
-
-    async def interrupt(self, exec_id: str, /) -> object:
-        """Interrupt one, as Ctrl-C does."""
-
-    async def kill(self, exec_id: str, /) -> object:
-        """Kill one."""
 
 
 class Signals:
@@ -33,7 +25,7 @@ class Signals:
 
     def __init__(self, scope: anyio.CancelScope) -> None:
         self._scope = scope
-        self.target: tuple[Interruptible, str] | None = None
+        self.target: tuple[AgentClient | RemoteExecution, str] | None = None
         self.exit_code = EXIT_INTERRUPTED
 
     async def watch(self) -> None:

@@ -46,6 +46,14 @@ def print_json(value: Any) -> None:
     print(render_json(value, indent=2))
 
 
+def print_either(as_json: bool, value: Any, sentence: str) -> None:
+    """Print JSON for programs, or else a sentence for people."""
+    if as_json:
+        print_json(value)
+    else:
+        print(sentence)
+
+
 def render_json(value: Any, indent: int | None = None) -> str:
     """Write JSON of which a terminal obeys nothing."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)

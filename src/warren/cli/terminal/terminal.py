@@ -1,4 +1,4 @@
-"""The person's end of a terminal: standard input without blocking, raw mode, and the size of the window."""
+"""The user's end of a terminal: input and output without blocking, raw mode, and the size of the window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from warren.cli.quick.standard_streams import STDIN, is_in_background, read_stdin_now
+from warren.cli.quick.standard_streams import STDIN, is_in_background, read_stdin_now, write_in_steps
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -31,6 +31,12 @@ async def read_stdin() -> AsyncIterator[bytes]:
         if not data:
             return
         yield data
+
+
+async def write_patiently(fd: int, data: bytes) -> None:
+    """Write bytes to a descriptor of ours; signals are still handled while the reader of a pipe does not read."""
+    for _ in write_in_steps(fd, data):
+        await anyio.wait_writable(fd)
 
 
 @contextlib.contextmanager
