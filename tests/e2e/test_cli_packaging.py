@@ -22,7 +22,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 UV = os.path.join(os.path.dirname(sys.executable), "uv")
 CLIENT = {"httpx", "websockets"}
 OFFLINE = ("Failed to fetch", "error sending request", "dns error", "no versions of")
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [
+    pytest.mark.timeout(400),
+    pytest.mark.rest("builds wheels and fills environments with them: a minute of processor time"),
+]
 
 
 class Installed:

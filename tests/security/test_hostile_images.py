@@ -38,9 +38,9 @@ if describe().userns_restricted:
     _NEEDED |= 1 << capabilities.SYS_ADMIN
 
 
-@pytest.fixture(scope="module", params=["preload", "pth"])
-def folder(python_image: Image, request: pytest.FixtureRequest) -> Iterator[str]:
-    """An image without packages but for one, which is preloaded, or which the interpreter's start imports."""
+@pytest.fixture(scope="module")
+def folder(python_image: Image) -> Iterator[str]:
+    """An image without packages but for one."""
     path = tempfile.mkdtemp(prefix="warren-hostile-")
     os.chmod(path, 0o755)
     venv = os.path.join(path, "venv")
@@ -50,9 +50,9 @@ def folder(python_image: Image, request: pytest.FixtureRequest) -> Iterator[str]
     os.mkdir(os.path.join(library, "site-packages"))
     with open(os.path.join(library, "site-packages", "hostile.py"), "w", encoding="utf-8") as file:
         file.write(program("hostile_image"))
-    if request.param == "pth":
-        with open(os.path.join(library, "site-packages", "hostile.pth"), "w", encoding="utf-8") as file:
-            file.write("import hostile\n")
+    # The interpreter's start imports it, before any line of ours.
+    with open(os.path.join(library, "site-packages", "hostile.pth"), "w", encoding="utf-8") as file:
+        file.write("import hostile\n")
     yield path
     shutil.rmtree(path)
 

@@ -4,7 +4,8 @@ Only in `make test-all`, because a test of `make test` shows the same or nothing
 
 1. On the bare engine what runs on the local engine too, but for tests that are marked `every_engine`.
 2. The client without `await`, which is generated, while it and its tests are as `shown.sha256` recorded them.
-3. Tests that are marked `rest`, each with its reason.
+3. Tests in the images `data` and `office`, which take minutes of processor time to build.
+4. Tests that are marked `rest`, each with its reason.
 
 `python tests/suites/parts.py record` records the client after all tests passed; `weigh FILE...` the seconds of files,
 from what `pytest --durations 0` printed.
@@ -28,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 PARTS = ("all", "first", "rest")
 _SHOWN = ROOT / "tests/e2e/sdk/shown.sha256"
 _SECONDS = Path(__file__).with_name("seconds.json")
+_LARGE_IMAGES = frozenset({"data_image", "office_image"})
 _GENERATED = "tests/e2e/sdk/_sync/"
 _CLIENT = ("src/warren/sdk", "tests/e2e/sdk")
 
@@ -47,7 +49,7 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _is_rest(item: pytest.Item, names: set[str], *, is_shown: bool) -> bool:
-    if item.get_closest_marker("rest") is not None:
+    if item.get_closest_marker("rest") is not None or not _LARGE_IMAGES.isdisjoint(getattr(item, "fixturenames", ())):
         return True
     if item.nodeid.startswith(_GENERATED):
         return is_shown

@@ -11,6 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.rest("mypy starts from nothing: half a minute of processor time")
+
 GOOD = """
 from typing import assert_type
 
