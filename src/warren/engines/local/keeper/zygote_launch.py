@@ -103,6 +103,8 @@ def _reap(base_uid: int | None) -> NoReturn:
     """Be process 1 of the pid namespace: reap its orphans until it is empty, without any right on the host."""
     try:
         syscalls.close_from(0)
+        # Rootless it has the host uid of the zygote, and the memory of the keeper.
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
         if base_uid is not None:
             os.setgroups([])
             os.setresgid(base_uid, base_uid, base_uid)
