@@ -96,7 +96,8 @@ def test_a_client_needs_two_packages_and_no_service(install: Callable[..., Insta
     assert client.run("warren", "version").stdout.startswith("warren ")
     refused = client.run("warren", "image", "list")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "pip install 'warren-sandbox[server]'" in refused.stderr
+    assert "make setup" in refused.stderr
+    assert ".whl[server]'" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
 
 

@@ -58,6 +58,12 @@ def _warren(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedPr
         (("run", "-c", "1", "--cpus", "abc"), ("--cpus", "'abc' is not a number of processors", "0.5")),
         (("run", "-c", "1", "--memory", "999G"), ("--memory 999 GiB is more than the ", "GiB of this machine")),
         (("sandbox", "create", "--memory", "999G"), ("--memory 999 GiB is more than the ",)),
+        (("run", "-c", "1", "--cpus", "1000"), (f"--cpus 1000 is more than the {os.cpu_count()} of this machine",)),
+        (("run", "-c", "1", "--timeout", "99999999999h"), ("--timeout", "99999999999h is too long", "115d at most")),
+        (("sandbox", "exec", "3fa9", "--timeout", "116d", "--", "ls"), ("--timeout", "115d at most")),
+        (("run", "print(1)"), ("print(1) cannot be read", "-c")),
+        (("run", "-c", "1", "--", *["a name"] * 8000), ("the arguments are 78.1 KiB, at most 58.6 KiB", "--file")),
+        (("run", "-c", "1", "-e", "A=" + "b" * 70_000), ("the variables of --env are 68.4 KiB", "--file")),
     ],
 )
 def test_a_mistake_gets_one_sentence_that_names_it(
@@ -71,6 +77,41 @@ def test_a_mistake_gets_one_sentence_that_names_it(
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     for word in words:
         assert word in done.stderr
+
+
+def test_a_program_that_is_too_long_gets_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "long.py").write_text("1\n" * 2_500_000)
+
+    done = _warren(tmp_path, "run", "long.py")
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("warren: the program is 4.8 MiB, at most 4.0 MiB: copy it in with --file")
+    assert not (tmp_path / "data").exists()
+
+
+def test_help_is_a_word_too(tmp_path: Path) -> None:
+    assert _warren(tmp_path, "help").stdout == _warren(tmp_path, "--help").stdout
+    assert _warren(tmp_path, "help", "sandbox", "rm").stdout == _warren(tmp_path, "sandbox", "rm", "--help").stdout
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_a_null_device_before_anything_is_opened(tmp_path: Path, closed: str) -> None:
+    code = (
+        "import os, sys\nfrom warren.cli.main import main\n"
+        "try:\n    main(['version'])\nexcept SystemExit:\n    pass\n"
+        "opened = [os.fstat(each).st_rdev for each in range(3)].count(os.stat('/dev/null').st_rdev)\n"
+        "usable = None not in (sys.stdin, sys.stdout, sys.stderr) and all(map(os.get_inheritable, range(3)))\n"
+        "os._exit(0 if usable and opened == int(sys.argv[1]) else 1)"
+    )
+    done = subprocess.run(
+        ["bash", "-c", f'exec 0<&1; exec "$@" {closed}', "bash", sys.executable, "-c", code, str(closed.count("-"))],
+        capture_output=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_an_unknown_image_names_the_nearest(tmp_path: Path) -> None:

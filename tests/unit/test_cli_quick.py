@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -17,7 +20,9 @@ from warren.cli.main import HELP_PAGE
 from warren.cli.quick import tickets
 from warren.cli.quick.arguments import FLAG, MANY, OPTIONS, parse
 from warren.cli.quick.ps import list_sandboxes
-from warren.cli.quick.standard_streams import read_program
+from warren.cli.quick.run import run
+from warren.cli.quick.standard_streams import read_source, write_in_steps
+from warren.cli.quick.wire import Signals
 from warren.cli.reference import render_help
 from warren.domain.lifecycle import Status
 from warren.domain.records import Owner, Sandbox
@@ -26,8 +31,18 @@ from warren.gateway.dialects.native.translate import render_sandbox
 from warren.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+_TICKET: dict[str, Any] = {
+    "keeper": "/nowhere",
+    "version": "1",
+    "config": {},
+    "sandboxes": "/nowhere",
+    "create": {},
+    "run": {},
+    "said": [],
+}
 _HEAVY = ("typer", "click", "httpx", "anyio", "asyncio", "pydantic", "rich", "dataclasses")
 
 
@@ -110,7 +125,7 @@ def test_a_ticket_is_good_until_something_it_came_from_changes(tmp_path: Path, m
     spec = tmp_path / "spec.toml"
     spec.write_text("first")
     asked = {"args": [], "code": "1", "image": "python"}
-    tickets.save(asked, {"create": {}}, [str(spec), str(tmp_path / "absent.lock")])
+    tickets.save(asked, _TICKET, [str(spec), str(tmp_path / "absent.lock")])
 
     assert tickets.load(asked | {"code": "2"}) is not None
     assert tickets.load(asked | {"image": "data"}) is None
@@ -143,20 +158,114 @@ def test_tickets_are_few_and_their_owners(tmp_path: Path, monkeypatch: pytest.Mo
     assert {os.stat(each).st_mode & 0o777 for each in os.scandir(tmp_path / "tickets")} == {0o600}
 
 
-def test_a_program_that_is_no_text_can_be_read_again() -> None:
+@pytest.mark.parametrize("content", ["fifo", "zeros", "nested", "list", "empty", "long", "said", "create", "keeper"])
+def test_what_is_no_ticket_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WARREN_DATA_DIR", str(tmp_path))
+    asked: dict[str, Any] = {"args": []}
+    tickets.save(asked, _TICKET if content not in _TICKET else {**_TICKET, content: 1}, [])
+    (path,) = (tmp_path / "tickets").iterdir()
+    if content not in _TICKET:
+        path.unlink()
+        if content == "fifo":
+            os.mkfifo(path)
+        elif content == "zeros":
+            path.symlink_to("/dev/zero")
+        else:
+            path.write_text({"nested": "[" * 100_000, "list": "[1]", "empty": "", "long": " " * (2 << 20)}[content])
+
+    assert tickets.load(asked) is None
+
+
+def test_a_ticket_that_cannot_be_put_in_its_place_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WARREN_DATA_DIR", str(tmp_path))
+    tickets.save({}, _TICKET, [])
+    (path,) = (tmp_path / "tickets").iterdir()
+    path.unlink()
+    path.mkdir()
+
+    tickets.save({}, _TICKET, [])
+
+    assert list((tmp_path / "tickets").iterdir()) == [path]
+
+
+@pytest.mark.parametrize("program", [b"print(5)", b"\xff\xfe"], ids=["text", "no text"])
+def test_a_program_that_was_read_and_not_run_is_handed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: bytes
+) -> None:
+    """The keeper of the ticket is gone, and a pipe cannot be read again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WARREN_DATA_DIR", str(tmp_path))
+    asked: dict[str, Any] = {"args": ["-"]}
+    tickets.save(asked, {**_TICKET, "keeper": str(tmp_path / "keeper.sock")}, [])
+    with _stdin(program):
+        assert run(asked) is None
+
+    assert asked["source"] == program
+
+
+def test_a_pipe_that_does_not_block_is_read_to_its_end() -> None:
+    with _stdin(b"") as writer:
+        os.set_blocking(0, False)
+
+        def write_late() -> None:
+            os.write(writer, b"print(5)")
+            os.close(writer)
+
+        threading.Timer(0.1, write_late).start()
+
+        assert read_source("-") == b"print(5)"
+
+
+@contextlib.contextmanager
+def _stdin(content: bytes) -> Iterator[int]:
+    """A pipe as standard input; without content, its other end is the caller's to close."""
     stdin = os.dup(0)
     reader, writer = os.pipe()
-    try:
-        os.write(writer, b"\xff\xfe")
+    os.dup2(reader, 0)
+    os.close(reader)
+    if content:
+        os.write(writer, content)
         os.close(writer)
-        os.dup2(reader, 0)
-
-        assert read_program() is None
-        assert os.read(0, 10) == b"\xff\xfe"
+    try:
+        yield writer
     finally:
         os.dup2(stdin, 0)
         os.close(stdin)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "terminal"])
+def test_a_write_waits_for_its_reader_where_signals_are_heard(kind: str) -> None:
+    if kind == "socket":
+        first, second = socket.socketpair()
+        reader, writer = first.detach(), second.detach()
+    else:
+        reader, writer = os.pipe() if kind == "pipe" else os.openpty()
+    try:
+        step = next(write_in_steps(writer, b"x\n" * (1 << 20)), "written")
+
+        assert step is None
+        assert os.get_blocking(writer)
+    finally:
         os.close(reader)
+        os.close(writer)
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        signals = Signals()
+        heard = [signal.getsignal(each) for each in (signal.SIGHUP, signal.SIGTERM)]
+        signals.close()
+
+        assert heard[0] is signal.SIG_IGN
+        assert callable(heard[1])
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 _PRINTED = ("id", "status", "reason", "image", "memory_mb", "cpu", "command_count", "metadata", "owner")

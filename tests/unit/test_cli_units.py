@@ -10,10 +10,12 @@ from warren.cli.units import (
     parse_duration,
     parse_pair,
     parse_size,
+    parse_timeout,
     render_age,
     render_duration,
     render_size,
 )
+from warren.core.executions.request import MAX_TIMEOUT_S
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,13 @@ def test_sizes_are_read(text: str, size: int) -> None:
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("5m", 300), ("250ms", 0.25), ("1.5h", 5400), ("2", 2)])
 def test_durations_are_read(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
+
+
+def test_a_program_may_run_as_long_as_the_service_lets_it() -> None:
+    assert parse_timeout(f"{MAX_TIMEOUT_S:.0f}s") == MAX_TIMEOUT_S
+    for text in (f"{MAX_TIMEOUT_S + 1:.0f}s", "9" * 400):
+        with pytest.raises(typer.BadParameter, match="115d at most"):
+            parse_timeout(text)
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1M", "1T1", "lots", "1e3", "5 parsecs"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -12,11 +13,28 @@ if TYPE_CHECKING:
 HELP_PAGE = f"{__file__.removesuffix('main.py')}quick/help.txt"
 """What `warren --help` prints; written by `make docs`, compared by a test."""
 _HELP_COLUMNS = 80
+_INSTALL = "run `make setup` in a clone of Warren, or `pip install 'warren_sandbox-….whl[server]'` with its wheel"
+"""Not by the name of the distribution: no index has it, and a stranger could register it."""
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
+    _open_standard_streams()
     sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def _open_standard_streams() -> None:
+    """Put /dev/null in the place of each standard stream that is closed.
+
+    The next file or socket would get its number, and the output of a program in a sandbox would go there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is this one. The keeper and other children get it too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def run(words: list[str]) -> int:
@@ -35,7 +53,7 @@ def run(words: list[str]) -> int:
     try:
         from warren.cli.app import run_app
     except ModuleNotFoundError as exc:
-        print(f"warren: {exc.name} is not installed: pip install 'warren-sandbox[server]'", file=sys.stderr)
+        print(f"warren: {exc.name} is not installed: {_INSTALL}", file=sys.stderr)
         return 2
     return run_app(words, asked)
 
@@ -65,8 +83,6 @@ def _answer(words: list[str]) -> tuple[dict[str, Any] | None, int | None]:
 
 def _print_help() -> int | None:
     """Print the page that `make docs` wrote, unless the window is too narrow for it."""
-    import os
-
     try:
         if os.get_terminal_size(1).columns < _HELP_COLUMNS:
             return None

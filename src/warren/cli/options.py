@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli.service.candidates import list_images, list_sandboxes
-from warren.cli.units import parse_cpus, parse_duration, parse_pair, parse_size, render_size
+from warren.cli.units import parse_cpus, parse_duration, parse_pair, parse_size, parse_timeout, render_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,6 +35,11 @@ def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
 def duration(text: str, *names: str) -> Any:
     """Declare an option that takes a duration, such as 30s."""
     return option("TIME", text, *names, parser=parse_duration)
+
+
+def time_limit(text: str, *names: str) -> Any:
+    """Declare an option that takes how long a program may run."""
+    return option("TIME", text, *names, parser=parse_timeout)
 
 
 def argument(metavar: str, text: str, **more: Any) -> Any:
@@ -147,12 +152,15 @@ class Choice:
 
 
 def check_machine(choice: Choice) -> None:
-    """Raise InvalidRequest for more memory than this machine has: sandboxes that fill it would end each other."""
+    """Raise InvalidRequest for more than this machine has: sandboxes that fill its memory would end each other."""
     from warren.domain.errors import InvalidRequest
 
     asked, here = choice.limits.get("memory_bytes", 0), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if asked > here:
         raise InvalidRequest(f"--memory {render_size(asked)} is more than the {render_size(here)} of this machine")
+    cpus, cores = choice.limits.get("cpus", 0), os.cpu_count() or 1
+    if cpus > cores:
+        raise InvalidRequest(f"--cpus {cpus:g} is more than the {cores} of this machine")
 
 
 def build_choice(

@@ -7,6 +7,8 @@ import re
 import time
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+MAX_TIMEOUT_S = 1e7
+"""What the service and its agents take; core takes too long to import here."""
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
@@ -44,6 +46,22 @@ def read_duration(text: str) -> float:
     if seconds <= 0:
         raise ValueError("a duration must be longer than 0.")
     return seconds
+
+
+def read_timeout(text: str) -> float:
+    """Turn a duration that a program may run into seconds. Raises ValueError."""
+    seconds = read_duration(text)
+    if seconds > MAX_TIMEOUT_S:
+        raise ValueError(f"{text} is too long: a program may run for {MAX_TIMEOUT_S // 86_400:.0f}d at most.")
+    return seconds
+
+
+def parse_timeout(text: str) -> float:
+    """Turn the time limit of a program into seconds, as typer wants its parsers."""
+    try:
+        return read_timeout(text)
+    except ValueError as exc:
+        raise _refuse(str(exc)) from exc
 
 
 def parse_duration(text: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from warren.gateway.pages.documents import Documents
+from warren.gateway.pages.files import StaticFile
 from warren.settings import Settings
 
 if TYPE_CHECKING:
@@ -63,6 +65,36 @@ async def test_pages_and_files_have_their_types_and_are_revalidated(site: Path) 
     assert font.headers["content-type"] == "font/woff2"
     assert script.headers["cache-control"] == "no-cache"
     assert (again.status_code, again.headers["etag"]) == (304, script.headers["etag"])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("form", ["*", "{}", '"other", {}', "W/{}"])
+async def test_a_page_is_known_by_its_tag_in_any_form(site: Path, form: str) -> None:
+    tag = (await ask(site, "/docs/a.js")).headers["etag"].removeprefix("W/")
+
+    assert (await ask(site, "/docs/a.js", **{"If-None-Match": form.format(tag)})).status_code == 304
+
+
+@pytest.mark.anyio
+async def test_the_page_of_a_lost_browser_is_never_unchanged(site: Path) -> None:
+    lost = await ask(site, "/docs/nowhere", Accept="text/html")
+    again = await ask(site, "/docs/nowhere", Accept="text/html", **{"If-None-Match": lost.headers["etag"]})
+
+    assert [(each.status_code, each.text) for each in (lost, again)] == [(404, "<p>lost")] * 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("accepted", "is_packed"),
+    [("gzip", True), ("br, GZIP;q=0.5", True), ("gzip;q=0", False), ("br, gzip; q=0.000", False), ("br", False)],
+)
+async def test_a_packed_file_is_sent_as_the_client_takes_it(accepted: str, is_packed: bool) -> None:
+    file = StaticFile(content=gzip.compress(b"let b;"), name="a.js", is_gzip=True)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(file), base_url="http://warren.test") as client:
+        answer = await client.get("/", headers={"Accept-Encoding": accepted})
+
+    assert (answer.headers.get("content-encoding") == "gzip") is is_packed
+    assert answer.text == "let b;"
 
 
 @pytest.mark.anyio

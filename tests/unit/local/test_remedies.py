@@ -154,10 +154,10 @@ def test_a_refusal_by_selinux_is_looked_up(tmp_path: Path) -> None:
     ("files", "uid", "command"),
     [
         (SYSTEMD, USER, "sudo loginctl enable-linger 1000"),
-        ({**SYSTEMD, MANAGER: "", DELEGATED: "memory pids"}, USER, "warren doctor --fix"),
+        ({**SYSTEMD, MANAGER: "", DELEGATED: "memory pids"}, USER, remedies.FIX),
         ({**SYSTEMD, MANAGER: "", DELEGATED: "cpu"}, USER, "systemd-run --user --scope -p Delegate=yes true"),
-        ({**SYSTEMD, "proc/self/mountinfo": V1}, USER, "sudo .venv/bin/warren …"),
-        ({"proc/self/mountinfo": V2}, USER, "sudo .venv/bin/warren …"),
+        ({**SYSTEMD, "proc/self/mountinfo": V1}, USER, f"sudo {remedies.WARREN} …"),
+        ({"proc/self/mountinfo": V2}, USER, f"sudo {remedies.WARREN} …"),
         (WSL, USER, "printf '[boot]\\nsystemd=true\\n' | sudo tee -a /etc/wsl.conf"),
         (WSL, 0, "printf '[boot]\\nsystemd=true\\n' | sudo tee -a /etc/wsl.conf"),
         (SYSTEMD, 0, "systemd-run --scope -p Delegate=yes true"),

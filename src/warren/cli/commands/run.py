@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from warren.cli.egress_args import Allow, EgressMode, build_egress
-from warren.cli.options import AllowBare, Choice, EngineName, argument, duration, option, use_default_url
-from warren.cli.quick.arguments import SHELL_SUFFIXES
+from warren.cli.options import AllowBare, Choice, EngineName, argument, option, time_limit, use_default_url
+from warren.cli.quick.arguments import SHELL_SUFFIXES, name_inside
+from warren.cli.quick.standard_streams import read_source
 from warren.cli.units import parse_copy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 EXAMPLES = """\b
 Examples:
@@ -36,7 +39,7 @@ def run(
     *,
     code: Annotated[str | None, option("CODE", "Source code to run, instead of a file.", "--code", "-c")] = None,
     choice: Choice,
-    timeout: Annotated[float | None, duration("Time limit, such as 30s or 5m; none unless set.")] = None,
+    timeout: Annotated[float | None, time_limit("Time limit, such as 30s or 5m; none unless set.")] = None,
     egress: EgressMode = None,
     allow: Allow = None,
     files: Annotated[
@@ -71,10 +74,12 @@ def run(
     # A program that runs once has no kernel to copy, and so needs no memory for copies.
     limits = {**choice.limits, "checkpoints": 0}
     choice = dataclasses.replace(choice, limits=limits, engine=engine, allow_bare=allow_bare)
+    is_shell = shell or (file is not None and file.endswith(SHELL_SUFFIXES))
     program = Program(
-        source=_read_source(file, code),
+        source=_read_source(file, code, ctx.obj or {}),
+        name="" if is_shell else name_inside(file or ""),
         arguments=tuple(arguments),
-        is_shell=shell or (file is not None and file.endswith(SHELL_SUFFIXES)),
+        is_shell=is_shell,
         timeout_s=timeout,
         copies=tuple(parse_copy(text) for text in files or ()),
         output_dir=output,
@@ -89,17 +94,17 @@ def run(
     return perform(program, choice, ctx.obj)
 
 
-def _read_source(file: str | None, code: str | None) -> str:
+def _read_source(file: str | None, code: str | None, asked: Mapping[str, Any]) -> str:
+    """Return the program. The quick command may have read it already, from a pipe for example."""
     if code is not None:
         return code
     if file is None:
         raise typer.BadParameter("nothing to run: name a FILE, or give the program with -c, or pipe it to -.")
     try:
-        if file == "-":
-            return sys.stdin.buffer.read().decode()
-        with open(file, "rb") as source:
-            return source.read().decode()
+        source: bytes = asked["source"] if "source" in asked else read_source(file)
+        return source.decode()
     except OSError as exc:
-        raise typer.BadParameter(f"{file} cannot be read: {os.strerror(exc.errno or 0)}.") from exc
+        hint = "; source code is given with -c" if isinstance(exc, FileNotFoundError) else ""
+        raise typer.BadParameter(f"{file} cannot be read: {os.strerror(exc.errno or 0)}{hint}.") from exc
     except UnicodeDecodeError as exc:
         raise typer.BadParameter(f"{file} is not a text file in UTF-8.") from exc

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import Env, SandboxId, Target, argument, duration, option
+from warren.cli.options import Env, SandboxId, Target, argument, option, time_limit
 from warren.cli.service.connection import find_sandbox, run_with_client
 from warren.cli.units import parse_pair
 
@@ -37,7 +37,7 @@ def run(
     shell: Annotated[bool, typer.Option("--shell", help="The code is bash.")] = False,
     kernel: Annotated[str, option("NAME", "Kernel to run Python in.")] = "main",
     fresh: Annotated[bool, typer.Option("--fresh", help="Run Python in a new process instead of a kernel.")] = False,
-    timeout: Annotated[float | None, duration("Time limit, such as 30s or 5m.")] = None,
+    timeout: Annotated[float | None, time_limit("Time limit, such as 30s or 5m.")] = None,
     env: Env = None,
     cwd: Annotated[str | None, option("DIR", "Working directory, inside the workspace.")] = None,
     figures: Annotated[str | None, option("DIR", "Save the images that Python displays to this folder.")] = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, SandboxId, Target, argument, duration
+from warren.cli.options import AsJson, SandboxId, Target, argument, time_limit
 from warren.cli.service.connection import run_with_sandbox
 from warren.cli.terminal.tables import as_plain, print_json
 
@@ -28,7 +28,7 @@ def install(
     *,
     npm: Annotated[bool, typer.Option("--npm", help="Install from npm instead of a Python index.")] = False,
     upgrade: Annotated[bool, typer.Option("--upgrade", "-U", help="Upgrade to the newest versions.")] = False,
-    timeout: Annotated[float | None, duration("Time limit, such as 5m.")] = None,
+    timeout: Annotated[float | None, time_limit("Time limit, such as 5m.")] = None,
     target: Target,
     as_json: AsJson = False,
 ) -> int:

@@ -51,11 +51,13 @@ class Follower:
         self._figures = figures
         self._unsaved = 0
         self._printed = 0
+        self._write = write_patiently
 
     async def run(self, stream: AsyncStream, signals: Signals, *, with_stdin: bool) -> Result:
         """Print an execution of ours: it gets our standard input, and our signals."""
         from warren import Started
 
+        self._write = signals.write
         async with anyio.create_task_group() as tasks, stream:
             async for event in stream:
                 if isinstance(event, Started):
@@ -85,10 +87,10 @@ class Follower:
         if isinstance(event, Display):
             said = self._save(event) or event.text or " ".join(f"[{mime}]" for mime in event.data)
             if not self._as_json:
-                await write_patiently(1, f"{said}\n".encode())
+                await self._write(1, f"{said}\n".encode())
         elif isinstance(event, Output) and not self._as_json:
             self._printed += len(event.data)
-            await write_patiently(1 if event.stream == "stdout" else 2, event.data)
+            await self._write(1 if event.stream == "stdout" else 2, event.data)
 
     def _save(self, display: Display) -> str | None:
         """Put a figure where it is wanted, and return its path."""

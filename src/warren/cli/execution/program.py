@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,11 @@ from warren.cli.service.embedded import linked_sandbox, prepare, save_ticket
 from warren.cli.terminal import report
 from warren.cli.terminal.signals import run_with_signals
 from warren.cli.terminal.tables import render_json
-from warren.cli.terminal.terminal import read_stdin, write_patiently
+from warren.cli.terminal.terminal import read_stdin
+from warren.cli.units import render_size
 from warren.core.agent.events import Shown, parse_result
-from warren.domain.errors import SandboxLost
+from warren.core.executions.request import MAX_CODE_BYTES, MAX_EXTRA_BYTES
+from warren.domain.errors import InvalidRequest, SandboxLost
 from warren.domain.values import ExecKind, ExecRequest, new_id
 from warren.guest.wire.frames import ProtocolError
 from warren.guest.wire.run_request import encode_run
@@ -41,6 +44,8 @@ class Program:
     """One program and how to run it."""
 
     source: str
+    name: str = ""
+    """Of its file in the workspace; none for a temporary one."""
     arguments: tuple[str, ...] = ()
     is_shell: bool = False
     timeout_s: float | None = None
@@ -53,6 +58,7 @@ class Program:
 def perform(program: Program, choice: Choice, asked: Mapping[str, Any] | None = None) -> int:
     """Run it in a fresh sandbox and give the exit code for the shell; leave a ticket for what was `asked`."""
     copying.check(program.copies, program.output_dir)
+    _check_sizes(program, choice)
     return anyio.run(run_with_signals, functools.partial(_perform, program, prepare(choice), asked))
 
 
@@ -67,7 +73,7 @@ async def _perform(program: Program, prepared: Prepared, asked: Mapping[str, Any
             await agent.changes()
         signals.target = (agent, request.id)
         stdin = read_stdin() if program.forward_stdin else None
-        output = LiveOutput()
+        output = LiveOutput(signals)
         result = await output.follow(agent.stream(request, stdin))
         signals.target = None
         if program.output_dir is not None:
@@ -80,15 +86,30 @@ async def _perform(program: Program, prepared: Prepared, asked: Mapping[str, Any
     return report.exit_code(result)
 
 
+def _check_sizes(program: Program, choice: Choice) -> None:
+    """Raise InvalidRequest for more than the agent takes, before a sandbox is made."""
+    size = len(program.source.encode("utf-8", "surrogatepass"))
+    if size > MAX_CODE_BYTES:
+        raise InvalidRequest(
+            f"the program is {render_size(size)}, at most {render_size(MAX_CODE_BYTES)}: "
+            "copy it in with --file, and run it by a short one"
+        )
+    for what, words in (("arguments are", program.arguments), ("variables of --env are", dict(choice.env))):
+        size = len(json.dumps(words, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        if size > MAX_EXTRA_BYTES:
+            raise InvalidRequest(
+                f"the {what} {render_size(size)}, at most {render_size(MAX_EXTRA_BYTES)} together: "
+                "put them in a file, and copy that in with --file"
+            )
+
+
 def _build_request(program: Program, timeout_s: float | None) -> ExecRequest:
-    kind, argv = ExecKind.SCRIPT, program.arguments
-    if program.is_shell:
-        kind, argv = ExecKind.ARGV, ("bash", "-c", program.source, "bash", *program.arguments)
     return ExecRequest(
         id=new_id("exe"),
-        kind=kind,
-        code="" if program.is_shell else program.source,
-        argv=argv,
+        kind=ExecKind.SHELL if program.is_shell else ExecKind.SCRIPT,
+        code=program.source,
+        argv=program.arguments,
+        file=program.name,
         timeout_s=timeout_s if program.timeout_s is None else program.timeout_s,
         stream=not program.as_json,
         paced=True,
@@ -100,7 +121,8 @@ def _build_request(program: Program, timeout_s: float | None) -> ExecRequest:
 class LiveOutput:
     """Prints output as it comes, and counts it."""
 
-    def __init__(self) -> None:
+    def __init__(self, signals: Signals) -> None:
+        self._signals = signals
         self.printed = 0
 
     async def follow(self, events: AsyncGenerator[Event, None]) -> ExecResult:
@@ -110,7 +132,7 @@ class LiveOutput:
                 if event.result is not None:
                     return event.result
                 if event.kind in {"stdout", "stderr"}:
-                    await write_patiently(1 if event.kind == "stdout" else 2, event.data)
+                    await self._signals.write(1 if event.kind == "stdout" else 2, event.data)
                     self.printed += len(event.data)
         raise SandboxLost("the execution ended without a result")
 

@@ -6,6 +6,8 @@ compares the tables with the commands that typer builds, so that a name means th
 
 from __future__ import annotations
 
+import re
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +29,8 @@ ALIASES: dict[tuple[str, ...], tuple[str, ...]] = {
 """What people type who know Docker, and the command that it is here."""
 SHELL_SUFFIXES = (".sh", ".bash")
 """Programs of these names run in bash."""
+_SCRIPT = re.compile(r"[A-Za-z0-9_.-]{1,61}\.py")
+"""Names that the agent takes for the file of a script."""
 FLAG = "flag"
 ONE = "one"
 MANY = "many"
@@ -56,12 +60,20 @@ OPTIONS: dict[str, dict[str, tuple[str, str]]] = {
 
 
 def expand(words: list[str]) -> list[str]:
-    """Put the command in the place of an alias."""
+    """Put the command in the place of an alias, and `--help` after the command that `help` names."""
+    if words[:1] == ["help"]:
+        return [*words[1:], "--help"]
     for length in (2, 1):
         command = ALIASES.get(tuple(words[:length]))
         if command is not None:
             return [*command, *words[length:]]
     return words
+
+
+def name_inside(file: str) -> str:
+    """Return the name that a program has in its workspace, and in its tracebacks; none for one that it cannot have."""
+    name = file.rpartition("/")[2]
+    return name if _SCRIPT.fullmatch(name) else ""
 
 
 def parse(command: str, words: Sequence[str]) -> dict[str, Any] | None:

@@ -14,12 +14,12 @@ import sys
 import time
 
 from warren.cli.quick import tickets
-from warren.cli.quick.arguments import SHELL_SUFFIXES
+from warren.cli.quick.arguments import SHELL_SUFFIXES, name_inside
 from warren.cli.quick.hints import needs_advice
 from warren.cli.quick.owner import is_orphan, new_owned_id
-from warren.cli.quick.standard_streams import STDIN, read_program, read_stdin_now, write_in_steps
+from warren.cli.quick.standard_streams import STDIN, read_source, read_stdin_now, write_in_steps
 from warren.cli.quick.wire import Gone, Signals, Stopped, Wire
-from warren.guest.wire.frames import EVENT_COST, WINDOW
+from warren.guest.wire.frames import EVENT_COST, MAX_HEADER, MAX_PAYLOAD, WINDOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,8 +32,11 @@ REST_S = 2.0
 """How long the last output of a killed program may take: its reader may never read."""
 
 
-def run(asked: Mapping[str, Any]) -> int | None:
-    """Run the program of a command line and return the exit code; None, with nothing done, where typer has to."""
+def run(asked: dict[str, Any]) -> int | None:
+    """Run the program of a command line and return the exit code; None, with nothing done, where typer has to.
+
+    A source that was read is then in `asked`: a pipe cannot be read again.
+    """
     ticket = tickets.load(asked)
     program = None if ticket is None else _build_program(asked, ticket)
     if ticket is None or program is None:
@@ -58,14 +61,14 @@ class _Program:
         self.code = code
 
 
-def _build_program(asked: Mapping[str, Any], ticket: Mapping[str, Any]) -> _Program | None:
+def _build_program(asked: dict[str, Any], ticket: Mapping[str, Any]) -> _Program | None:
     arguments, source, file = list(asked["args"]), asked.get("code"), ""
     header: Header = {}
     if "timeout" in asked:
-        from warren.cli.units import read_duration
+        from warren.cli.units import read_timeout
 
         try:
-            header["timeout_ms"] = read_duration(asked["timeout"]) * 1000
+            header["timeout_ms"] = read_timeout(asked["timeout"]) * 1000
         except ValueError:
             return None
     pairs = [pair.partition("=") for pair in asked.get("env", ())]
@@ -73,26 +76,29 @@ def _build_program(asked: Mapping[str, Any], ticket: Mapping[str, Any]) -> _Prog
         return None
     if source is None:
         file = arguments.pop(0) if arguments else ""
-        source = _read_source(file)
+        source = _read_source(asked, file)
     if source is None:
         return None
     if file != "-":
         header["stdin"] = True
     if asked.get("shell") or file.endswith(SHELL_SUFFIXES):
-        header |= {"kind": "argv", "argv": ["bash", "-c", source, "bash", *arguments]}
-        source = ""
-    elif arguments:
+        header["kind"] = "shell"
+    elif name := name_inside(file):
+        header["file"] = name
+    if arguments:
         header["argv"] = arguments
     env = {name: value for name, _, value in pairs}
-    return _Program(ticket, env, source.encode("utf-8", "surrogatepass"), header)
+    code = source.encode("utf-8", "surrogatepass")
+    # Typer's path knows how much is too much, and says so.
+    if len(code) > MAX_PAYLOAD // 2 or len(json.dumps([arguments, env])) > MAX_HEADER // 2:
+        return None
+    return _Program(ticket, env, code, header)
 
 
-def _read_source(file: str) -> str | None:
+def _read_source(asked: dict[str, Any], file: str) -> str | None:
     try:
-        if file == "-":
-            return read_program()
-        with open(file, "rb") as source:
-            return source.read().decode()
+        asked["source"] = read_source(file)
+        return str(asked["source"].decode())
     except (OSError, ValueError):
         return None
 
@@ -105,27 +111,37 @@ def _run(ticket: Mapping[str, Any], program: _Program, signals: Signals) -> int 
     with keeper.socket:
         if (keeper.hello.get("version"), keeper.hello.get("config")) != (ticket["version"], ticket["config"]):
             return None
-        is_made = False
         try:
-            listing, create = keeper.ask("list", {}), keeper.ask("create", program.create)
             try:
-                keeper.answer(create)
-                is_made = True
-                code = _follow(program, ticket["said"], signals)
-                for entry in keeper.answer(listing) or ():
-                    if is_orphan(entry["id"]):
-                        keeper.answer(keeper.ask("destroy", {"id": entry["id"]}))
-            finally:
-                keeper.answer(keeper.ask("destroy", {"id": program.create["id"]}), is_shielded=True)
-        except Gone:
-            if not is_made:
+                keeper.answer(keeper.ask("create", program.create))
+            except Gone:
                 return None
-            from warren.domain.errors import EngineUnavailable
-
-            raise EngineUnavailable("the keeper ended while it was asked; try again") from None
+            code = _follow(program, ticket["said"], signals)
+        finally:
+            _clean_up(keeper, program.create["id"])
     if pending := signals.take():
         raise Stopped(pending[0])
     return code
+
+
+def _clean_up(keeper: Wire, sandbox_id: str) -> None:
+    """Destroy the sandbox, and those of commands that were killed. A failure does not cost the exit code."""
+    try:
+        listing, destroy = keeper.ask("list", {}), keeper.ask("destroy", {"id": sandbox_id})
+        listed = json.loads(keeper.last_answer(listing)[1] or b"[]")
+        orphans = [each["id"] for each in listed if each["id"] != sandbox_id and is_orphan(each["id"])]
+        destroys = [destroy, *(keeper.ask("destroy", {"id": each}) for each in orphans)]
+        answers = [keeper.last_answer(each)[0] for each in destroys]
+    except TimeoutError:
+        answers = [{"t": "err", "message": "the keeper does not answer"}]
+    except Gone:
+        from warren.cli.service.embedded import remove
+
+        remove(sandbox_id)
+        return
+    for answer in answers:
+        if answer["t"] == "err":
+            print(f"warren: a sandbox is left to the next command: {answer.get('message')}", file=sys.stderr)
 
 
 def _follow(program: _Program, said: list[str], signals: Signals) -> int:
@@ -136,11 +152,12 @@ def _follow(program: _Program, said: list[str], signals: Signals) -> int:
         with agent.socket:
             execution = _Execution(agent, program, signals)
             result = execution.follow()
-    except (Gone, ConnectionRefusedError, FileNotFoundError):
+    except (Gone, ConnectionRefusedError, FileNotFoundError, TimeoutError):
         from warren.domain.errors import SandboxLost
 
         raise SandboxLost("the sandbox is gone: its agent closed the connection") from None
-    return _end(result, program.id, execution.printed)
+    code = _end(result, program.id, execution.printed)
+    return 128 + execution.killed_by if execution.killed_by else code
 
 
 class _Execution:
@@ -155,12 +172,9 @@ class _Execution:
         self._unacknowledged = 0
         self._was_interrupted = False
         self._given_up_at: float | None = None
-        self._last_signal = 0
         self._number = agent.request("run", program.header, program.code)
+        self.killed_by = 0
         self.printed = 0
-        if self._takes_stdin and sys.stdin is None:
-            # It was closed when we were started, and its number may be another file's by now.
-            self._close_stdin()
 
     def follow(self) -> Frame:
         """Pass everything on, both ways, until the result comes, and return that. Raises Gone and Stopped."""
@@ -188,7 +202,8 @@ class _Execution:
         elif kind in {"stdout", "stderr"}:
             fd = 1 if kind == "stdout" else 2
             for _ in write_in_steps(fd, payload):
-                self._select([self._signals], [fd])
+                # After an interrupt the reader has this long: the program may have ended, and its output stays unread.
+                self._select([self._signals], [fd], REST_S if self._was_interrupted else None)
             self.printed += len(payload)
             self._unacknowledged += len(payload) + EVENT_COST
             if self._unacknowledged >= WINDOW // 4:
@@ -204,28 +219,26 @@ class _Execution:
             self._stdin_credit -= len(data)
             self._agent.send({"t": "data", "id": self._number}, data)
         else:
-            self._close_stdin()
+            self._takes_stdin = False
+            self._agent.send({"t": "eof", "id": self._number})
 
-    def _close_stdin(self) -> None:
-        self._takes_stdin = False
-        self._agent.send({"t": "eof", "id": self._number})
-
-    def _select(self, watched: list[Any], full: list[int]) -> list[Any]:
-        left_s = None if self._given_up_at is None else self._given_up_at - time.monotonic()
-        if left_s is not None and left_s <= 0:
-            raise Stopped(self._last_signal)
-        ready = select.select(watched, full, [], left_s)[0]
+    def _select(self, watched: list[Any], full: list[int], patience_s: float | None = None) -> list[Any]:
+        if self._given_up_at is not None:
+            patience_s = self._given_up_at - time.monotonic()
+        ready, writable, _ = select.select(watched, full, [], None if patience_s is None else max(patience_s, 0))
         if self._signals in ready:
             for number in self._signals.take():
                 self._pass_on(number)
+        elif patience_s is not None and (patience_s <= 0 or not (ready or writable)):
+            raise Stopped(self.killed_by or signal.SIGINT)
         return ready
 
     def _pass_on(self, number: int) -> None:
-        self._last_signal = number
         if number == signal.SIGINT and not self._was_interrupted:
             self._was_interrupted = True
             self._agent.request("interrupt", {"exec": self._id})
-        elif self._given_up_at is None:
+        elif not self.killed_by:
+            self.killed_by = number
             self._agent.request("kill", {"exec": self._id})
             self._given_up_at = time.monotonic() + REST_S
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import stat
@@ -32,36 +33,57 @@ def is_in_background() -> bool:
         return False
 
 
-def read_program() -> str | None:
-    """Return all of standard input as text; where it is no text, None, and standard input can be read again."""
+def read_source(file: str) -> bytes:
+    """Return all of a file, or of standard input for `-`. Raises OSError."""
     parts = []
-    while part := os.read(STDIN, _READ_BYTES):
-        parts.append(part)
-    data = b"".join(parts)
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        with open(os.memfd_create("stdin"), "wb", buffering=0) as again:
-            write_all(again.fileno(), data)
-            os.lseek(again.fileno(), 0, os.SEEK_SET)
-            os.dup2(again.fileno(), STDIN)
-        return None
+    with open(STDIN if file == "-" else file, "rb", buffering=0, closefd=file != "-") as source:
+        while (part := source.read(_READ_BYTES)) != b"":
+            if part is None:
+                # Another process made this pipe non-blocking, and nothing has come yet.
+                select.select([source], [], [])
+            else:
+                parts.append(part)
+    return b"".join(parts)
 
 
 def write_in_steps(fd: int, data: bytes) -> Iterator[None]:
-    """Write bytes to a descriptor. Yields whenever a pipe is full, for the caller to wait until it may have room."""
-    if not stat.S_ISFIFO(os.fstat(fd).st_mode) or not hasattr(select, "poll"):
+    """Write bytes to a descriptor. Yields whenever its reader has to read first, for the caller to wait until then."""
+    mode = os.fstat(fd).st_mode
+    is_terminal = os.isatty(fd)
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or is_terminal) or not hasattr(select, "poll"):
         write_all(fd, data)
         return
-    poller = select.poll()
-    poller.register(fd, select.POLLOUT)
-    view = memoryview(data)
-    while view:
-        if poller.poll(0):
-            # A pipe that has room has room for this much: more could block.
-            view = view[os.write(fd, view[: select.PIPE_BUF]) :]
-        else:
-            yield
+    with _unblocked(fd) if is_terminal else contextlib.nullcontext(fd) as target:
+        poller = select.poll()
+        poller.register(target, select.POLLOUT)
+        view = memoryview(data)
+        while view:
+            if not poller.poll(0):
+                yield
+                continue
+            try:
+                # A pipe or a socket that has room has room for this much: more could block.
+                view = view[os.write(target, view[: select.PIPE_BUF]) :]
+            except BlockingIOError:
+                yield
+
+
+@contextlib.contextmanager
+def _unblocked(terminal: int) -> Iterator[int]:
+    """Open a terminal once more, non-blocking; as it is where that is refused, after `su` for example.
+
+    WHY: a terminal that has room may have room for one character only. The flag would be the shell's too, which has the
+    same open file.
+    """
+    try:
+        opened = os.open(f"/proc/self/fd/{terminal}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        yield terminal
+        return
+    try:
+        yield opened
+    finally:
+        os.close(opened)
 
 
 def write_all(fd: int, data: bytes) -> None:

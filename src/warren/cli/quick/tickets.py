@@ -12,9 +12,11 @@ Anything else, a `warren.toml` in the working folder too, is for the whole comma
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import stat
 
 from warren.sdk import environment
 
@@ -29,6 +31,12 @@ CHOOSING = ("image", "memory", "cpus", "disk")
 _FOLDER = "tickets"
 _SETTINGS = "warren.toml"
 _MOST = 64
+_LONGEST = 1 << 20
+_SHAPE = {
+    "keeper": str, "version": str, "config": dict, "sandboxes": str, "create": dict, "run": dict, "said": list,
+    "sources": list, "stamp": str,
+}  # fmt: skip
+"""What a ticket holds. A file of another shape, or of another kind, is none: a new one is written over it."""
 _CODE = ("guest", "render", "engines", "settings", "domain", "core/agent", "core/images", "cli")
 """Folders of Warren that decide what a ticket says."""
 
@@ -39,12 +47,15 @@ def load(asked: Mapping[str, Any]) -> dict[str, Any] | None:
     if path is None:
         return None
     try:
-        with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_uid != os.geteuid():
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            found = os.fstat(file.fileno())
+            if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode) or found.st_size > _LONGEST:
                 return None
             ticket: dict[str, Any] = json.loads(file.read())
+        if not all(isinstance(ticket[name], kind) for name, kind in _SHAPE.items()):
+            return None
         return ticket if ticket["stamp"] == _stamp(ticket["sources"]) else None
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
 
 
@@ -55,17 +66,18 @@ def save(asked: Mapping[str, Any], content: Mapping[str, Any], sources: Iterable
         return
     files = [*sources, *(os.path.join(_package(), part) for part in _CODE)]
     folder, partial = os.path.dirname(path), f"{path}.{os.getpid()}"
-    try:
+    with contextlib.suppress(OSError):
         os.makedirs(folder, 0o700, exist_ok=True)
         old = [each for each in os.scandir(folder) if each.name != os.path.basename(path)]
         for each in old if len(old) >= _MOST else ():
             os.unlink(each)
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump({**content, "sources": files, "stamp": _stamp(files)}, file)
-        os.rename(partial, path)
-    except OSError:
-        return
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                json.dump({**content, "sources": files, "stamp": _stamp(files)}, file)
+            os.rename(partial, path)
+        except OSError:
+            os.unlink(partial)
 
 
 def _path(asked: Mapping[str, Any]) -> str | None:

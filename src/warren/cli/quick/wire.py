@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from warren.guest.wire.frames import Frame, Header
 
 _RECEIVE_BYTES = 1 << 18
-_HELLO_TIMEOUT_S = 10.0
+_PATIENCE_S = 10.0
+"""How long a keeper that is alive may take for a greeting, and to remove a sandbox."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -35,11 +36,12 @@ class Gone(Exception):
 
 
 class Signals:
-    """SIGINT, SIGTERM and SIGHUP as bytes in a pipe, which every wait can watch."""
+    """SIGINT, SIGTERM and SIGHUP as bytes in a pipe, which every wait can watch; not those that `nohup` ignores."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._before = {each: signal.signal(each, lambda _number, _frame: None) for each in _ENDING}
+        heard = [each for each in _ENDING if signal.getsignal(each) is not signal.SIG_IGN]
+        self._before = {each: signal.signal(each, lambda _number, _frame: None) for each in heard}
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
 
     def fileno(self) -> int:
@@ -74,7 +76,7 @@ class Wire:
         try:
             with short_path(path) as short:
                 self.socket.connect(short)
-            self.hello: Header = self._wait(0, _HELLO_TIMEOUT_S)[0]
+            self.hello: Header = self._wait(0, _PATIENCE_S)[0]
         except BaseException:
             self.socket.close()
             raise
@@ -106,14 +108,17 @@ class Wire:
             raise Gone from exc
         raise Gone
 
-    def answer(self, number: int, *, is_shielded: bool = False) -> Any:
-        """Return the body of an answer. Raises Gone, Stopped unless shielded, and the error that it stands for."""
-        header, payload = self._wait(number, is_shielded=is_shielded)
+    def answer(self, number: int) -> None:
+        """Wait for an answer. Raises Gone, Stopped, and the error that it stands for."""
+        header, _ = self._wait(number)
         if header["t"] == "err":
             from warren.domain.errors import StartFailed, by_code
 
             raise (by_code(str(header.get("code"))) or StartFailed)(str(header.get("message")))
-        return json.loads(payload) if payload else None
+
+    def last_answer(self, number: int) -> Frame:
+        """Return an answer to wait for whatever signals come, but not for long. Raises Gone and TimeoutError."""
+        return self._wait(number, _PATIENCE_S, is_shielded=True)
 
     def _wait(self, number: int, timeout_s: float | None = None, *, is_shielded: bool = False) -> Frame:
         watched: list[Any] = [self.socket] if is_shielded else [self.socket, self._signals]
@@ -122,7 +127,7 @@ class Wire:
             if self._signals in ready:
                 raise Stopped(self._signals.take()[0])
             if not ready:
-                raise Gone
+                raise TimeoutError
             # The greeting is the one frame without a number.
             self._answers.update((frame[0].get("id", 0), frame) for frame in self.receive())
         return self._answers.pop(number)

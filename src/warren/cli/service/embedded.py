@@ -17,7 +17,7 @@ from warren.cli.quick import tickets
 from warren.cli.quick.owner import is_orphan, new_owned_id
 from warren.cli.terminal.progress import build_with_progress
 from warren.core.agent.client import AgentClient
-from warren.domain.errors import NotFound
+from warren.domain.errors import Error, NotFound
 from warren.domain.values import Handle, SandboxSpec
 from warren.settings import Settings
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _HELD_BY = {"memory_bytes": ("--memory", "memory"), "cpus": ("--cpus", "cpu")}
 """By limit: the option that asks for it, and the layer that holds it."""
+_PATIENCE_S = 10.0
+"""How long a keeper that is alive may take to remove a sandbox."""
 _UNREACHABLE = {"PIP_RETRIES": "0", "UV_HTTP_RETRIES": "0", "npm_config_fetch_retries": "0"}
 """Without a service there is no egress: installers fail at once instead of asking for a name six times."""
 
@@ -75,8 +77,35 @@ async def linked_sandbox(prepared: Prepared) -> AsyncIterator[tuple[AgentClient,
             async with AgentClient(await engine.connect(handle)) as agent:
                 yield agent, engine
         finally:
-            with anyio.CancelScope(shield=True):
-                await engine.destroy(handle)
+            await _destroy(engine, handle)
+
+
+def remove(sandbox_id: str) -> None:
+    """Destroy the sandbox of a quick command whose keeper ended: the next keeper has adopted it."""
+    anyio.run(_remove, sandbox_id)
+
+
+async def _remove(sandbox_id: str) -> None:
+    try:
+        async with opened_engine(Settings.load(), Choice()) as engine:
+            await _destroy(engine, Handle(engine.name, sandbox_id))
+    except Error as exc:
+        _say_left(str(exc))
+
+
+async def _destroy(engine: Engine, handle: Handle) -> None:
+    """Destroy a sandbox, also while the command is cancelled. A failure does not cost the program's exit code."""
+    try:
+        with anyio.move_on_after(_PATIENCE_S, shield=True) as waiting:
+            await engine.destroy(handle)
+    except Error as exc:
+        _say_left(str(exc))
+    if waiting.cancelled_caught:
+        _say_left("the keeper does not answer")
+
+
+def _say_left(why: str) -> None:
+    print(f"warren: a sandbox is left to the next command: {why}", file=sys.stderr)
 
 
 def _build_spec(prepared: Prepared) -> SandboxSpec:
@@ -155,4 +184,4 @@ async def _sweep(engine: Engine) -> None:
     """Destroy the sandboxes of commands that were killed before they could do so."""
     async for handle in engine.handles():
         if is_orphan(handle.sandbox_id):
-            await engine.destroy(handle)
+            await _destroy(engine, handle)

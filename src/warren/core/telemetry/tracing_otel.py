@@ -23,7 +23,7 @@ try:
 except ImportError:
     raise ConfigError(
         "tracing.endpoint is set, but OpenTelemetry is not installed: "
-        "run `pip install 'warren-sandbox[otel]'`, or unset it"
+        "run `pip install 'warren_sandbox-….whl[otel]'` with the wheel, `pip install '.[otel]'` in a clone, or unset it"
     ) from None
 
 import warren

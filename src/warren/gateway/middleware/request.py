@@ -38,8 +38,9 @@ EXPOSED_HEADERS = (
 
 _log = logging.getLogger("warren.access")
 _PATH_CHARACTERS = 200
-_CREDENTIAL = re.compile(rf"(?<=^{KEYS})[^/]+|(?<=^{LINKS})[^/]+|wrn_[\w-]+|eyJ[\w.-]+")
-"""Keys, tokens and links in a path, wherever a client put them by mistake."""
+_PREFIXES = f"{KEYS}|{LINKS}".replace("/", "")
+_CREDENTIAL = re.compile(rf"((?:^|/)(?i:{_PREFIXES})/+)[^/]+|wrn_[\w-]+|eyJ[\w.-]+")
+"""Keys, tokens and links in a path, wherever a client put them by mistake, also below a prefix or in capitals."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _HEADS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
 _SAFE = (
@@ -164,5 +165,5 @@ def _write_line(scope: Scope, request_id: str, status: int, seconds: float) -> N
 def show_path(path: str) -> str:
     """Write a path that no route knows: short, without credentials, and percent-encoded so that it forges no field."""
     # Credentials go before the rest is cut: half of one would not be found.
-    shown = quote(_CREDENTIAL.sub("***", path), safe="/:@!$&'()*+,;=", errors="replace")
+    shown = quote(_CREDENTIAL.sub(r"\1***", path), safe="/:@!$&'()*+,;=", errors="replace")
     return shown if len(shown) <= _PATH_CHARACTERS else f"{shown[:_PATH_CHARACTERS]}***"

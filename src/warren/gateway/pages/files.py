@@ -68,11 +68,11 @@ class StaticFile:
             headers.append((b"content-security-policy", self.policy.encode()))
         if self.is_gzip:
             headers.append((b"vary", b"accept-encoding"))
-        if etag in _read_header(scope, b"if-none-match"):
+        if self.status == 200 and _is_named(etag, _read_header(scope, b"if-none-match")):
             await Reply(b"", 304, tuple(headers))(scope, receive, send)
             return
         content = self.content
-        if self.is_gzip and b"gzip" in _read_header(scope, b"accept-encoding"):
+        if self.is_gzip and _takes_gzip(_read_header(scope, b"accept-encoding")):
             headers.append((b"content-encoding", b"gzip"))
         elif self.is_gzip:
             content = gzip.decompress(content)
@@ -127,6 +127,21 @@ class Site:
         # WHY for every file: the policy of other answers has `sandbox`, under which no search worker starts.
         policy = _SITE_POLICY.format(scripts=" ".join(scripts))
         return StaticFile(content=content, name=path, policy=policy, status=status)
+
+
+def _is_named(etag: bytes, listed: bytes) -> bool:
+    """Whether If-None-Match names it: `*`, or its tag in weak comparison."""
+    tags = [each.strip().removeprefix(b"W/") for each in listed.split(b",")]
+    return b"*" in tags or etag.removeprefix(b"W/") in tags
+
+
+def _takes_gzip(listed: bytes) -> bool:
+    """Whether Accept-Encoding names gzip, and not with a quality of 0."""
+    for each in listed.lower().split(b","):
+        name, *parameters = (part.strip() for part in each.split(b";"))
+        if name in {b"gzip", b"x-gzip"}:
+            return not any(re.fullmatch(rb"q\s*=\s*0(\.0*)?", part) for part in parameters)
+    return False
 
 
 def _read_header(scope: Scope, wanted: bytes) -> bytes:

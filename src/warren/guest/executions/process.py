@@ -69,9 +69,13 @@ class ProcessRun(Run):
     def _spawn(self, cwd: int) -> None:
         assert self.pipes is not None
         long_code = self._keep_long_code()
-        argv = self.request.argv if self.request.kind == "argv" else ("bash", "-c", self.request.code)
-        if long_code:
-            argv = ("bash", f"/proc/self/fd/{long_code[0]}")
+        argv = self.request.argv
+        if self.request.kind == "shell":
+            # What follows the code of `-c` is $0, and then the arguments.
+            named = ("bash", *argv) if argv else ()
+            argv = ("bash", "-c", self.request.code, *named)
+            if long_code:
+                argv = ("bash", f"/proc/self/fd/{long_code[0]}", *self.request.argv)
         stdin, stdout, stderr = self.pipes.theirs
         env = self._environment()
         try:

@@ -7,7 +7,9 @@ Container flags are named only inside a container, and only flags without which 
 from __future__ import annotations
 
 import errno
+import os
 import pwd
+import sys
 from typing import TYPE_CHECKING
 
 from warren.engines.local.linux import host as hosts
@@ -16,9 +18,10 @@ if TYPE_CHECKING:
     from warren.engines.local.linux.host import Host
 
 _WITHOUT = "or add it to WARREN_OPTIONAL_LAYERS to do without it"
-FIX = "warren doctor --fix"
-_AS_ROOT = "sudo .venv/bin/warren …"
-"""With its folder, since sudo has its own PATH."""
+WARREN = os.path.join(os.path.dirname(sys.executable), "warren")
+"""The command beside this Python, with its folder: it need not be on the PATH, and sudo has its own."""
+FIX = f"{WARREN} doctor --fix"
+_AS_ROOT = f"sudo {WARREN} …"
 PERSISTENT = (
     "a persistent workspace has no disk quota without root; "
     "ask for an ephemeral one, run as root, or add disk to WARREN_OPTIONAL_LAYERS to do without"

@@ -27,6 +27,8 @@ async def about(_call: Call) -> ASGIApp:
     """What this is."""  # noqa: D401 - the summary that the documentation has
     return json_reply(
         {
+            # The one field that the original does not have: a person who asks with curl reads whose page this is.
+            "service": "Warren",
             "message": "Code Execution Gateway",
             "version": f"v{translate.RELEASE}",
             "execute_endpoint": "/execute",

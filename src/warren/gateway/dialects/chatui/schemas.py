@@ -121,6 +121,7 @@ class Executed(BaseModel):
 class About(BaseModel):
     """What this is."""
 
+    service: str
     message: str
     version: str
     execute_endpoint: str
