@@ -117,13 +117,18 @@ class Sandboxes:
         self._caveats = probe.list_caveats(layers, self._optional)
         return frozenset(layer.name for layer in layers if layer.holds)
 
-    async def close(self) -> None:
-        """End the zygotes; running sandboxes live on."""
+    async def close(self, *, is_displaced: bool = False) -> None:
+        """End the zygotes; running sandboxes live on.
+
+        A displaced keeper, whose data folder was deleted and made again, removes nothing that another one may use.
+        """
         self._timer.close()
-        await self._prefork.close()
+        await self._prefork.close(keep_folder=is_displaced)
         await self._zygotes.close()
         self._registry.close()
-        if not self._registry.is_busy:
+        # WHY: a new folder may have the inode, and so the groups, of the deleted one.
+        is_shared = is_displaced and os.path.isdir(self._folder) and group_name(self._folder) == self._search.name
+        if not self._registry.is_busy and not is_shared:
             self._cgroups.remove_all()
         self._workspaces.close()
 
