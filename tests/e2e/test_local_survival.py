@@ -59,6 +59,33 @@ def test_a_killed_keeper_is_followed_by_another_and_nothing_is_lost(tell: Any) -
     tell(story)
 
 
+def test_a_keeper_of_a_deleted_data_folder_takes_nothing_from_the_one_that_was_made_again(tell: Any) -> None:
+    async def story(s: Story) -> None:
+        await s.engine.destroy(await s.engine.create(s.spec()))
+        await s.next_one()
+        keeper = s.keeper_pid
+        await s.engine.close()
+        subprocess.run(["rm", "--recursive", str(s.folder / "local")], check=True)  # noqa: ASYNC221
+        handle = await s.engine.create(s.spec())
+        await run(s.engine, handle, "x = 41")
+        await s.next_one()
+        assert s.keeper_pid != keeper
+        await s.engine.close()
+        ended = os.pidfd_open(keeper)
+        os.kill(keeper, signal.SIGTERM)
+        await anyio.wait_readable(ended)
+        os.close(ended)
+
+        others = keepers_of(s.folder)
+        await s.engine.open()
+        assert others == [s.keeper_pid]
+        assert (await run(s.engine, handle, "print(x + 1)")).stdout == b"42\n"
+        assert await s.next_one()
+        assert (await run(s.engine, await s.engine.create(s.spec()), "print(1)")).stdout == b"1\n"
+
+    tell(story)
+
+
 @pytest.mark.root
 def test_a_keeper_that_is_terminated_ends_every_sandbox_and_keeps_what_is_meant_to_stay(tell: Any) -> None:
     """As at the shutdown of a machine, or when the scope that they are in is stopped."""

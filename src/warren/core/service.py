@@ -96,7 +96,7 @@ class Service:
         self.keys = Keys(store, self.audit)
         self.tokens = tokens
         self.admission = Admission(store, policy, self.observer)
-        self.pool = SandboxPool(engine, self.connections, self.images, policy)
+        self.pool = SandboxPool(engine, store, self.connections, self.images, policy)
         self.sandboxes = Sandboxes(
             engine=engine,
             store=store,
@@ -177,7 +177,7 @@ class Service:
         self.packages = Packages(self.sandboxes, self.executions, policies, self.engine, setup.timeout_s)
 
     def _build_renders(self, policy: RenderPolicy, program: str | None) -> None:
-        self.browsers = BrowserPool(self.engine, self.connections, self.images, policy, program)
+        self.browsers = BrowserPool(self.engine, self.store, self.connections, self.images, policy, program=program)
         self.renders = Renders(self.browsers, self.store, self.stored_files, self.audit, policy, observer=self.observer)
 
     async def __aenter__(self) -> Self:

@@ -141,6 +141,8 @@ class SandboxSpec:
     """Whether it serves one execution only: then nothing is kept ready for another."""
     gpus: GpuRequest = NO_GPUS
     """Which GPUs it has. Devices by name where `core` chose them; else the engine, or its scheduler, chooses."""
+    store_id: str = ""
+    """The store that has its record, or will have it; kept by the engine. Empty for the sandbox of a command."""
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
@@ -154,6 +156,10 @@ class Handle:
 
     engine: str
     sandbox_id: str
+    storage: Storage | None = field(default=None, compare=False)
+    """As the engine has it, where the engine lists it."""
+    store_id: str = field(default="", compare=False)
+    """As in its spec, where the engine lists it. Empty for those of earlier versions too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

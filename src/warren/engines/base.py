@@ -41,6 +41,13 @@ class Engine(Protocol):
     name: str
 
     @property
+    def reach(self) -> str:
+        """What this engine can connect to: a data folder, a daemon, a cluster. Known once it is open.
+
+        Engines of one name and one reach have the same sandboxes; it is never empty, and outlives the process.
+        """
+
+    @property
     def has_own_network(self) -> bool:
         """Whether sandboxes have only their own loopback, so that egress rules hold; known once it is open."""
 
@@ -80,7 +87,10 @@ class Engine(Protocol):
         """Measure it from outside."""
 
     def handles(self) -> AsyncIterator[Handle]:
-        """List all sandboxes of this engine, running, stopped and half-made, including those of an earlier process."""
+        """List all sandboxes of this engine, running, stopped and half-made, including those of an earlier process.
+
+        Each handle has the storage of its sandbox, and the `store_id` of the spec that made it or started it last.
+        """
 
 
 @runtime_checkable

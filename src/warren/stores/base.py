@@ -61,6 +61,10 @@ class Store(Protocol):
     -9` of this process.
     """
 
+    @property
+    def identity(self) -> str:
+        """A random id that was made with the store and never changes; a copy has the same. Known once it is open."""
+
     async def open(self) -> None:
         """Open the store: create or migrate the schema. Raises StoreError: one sentence that names the remedy."""
 

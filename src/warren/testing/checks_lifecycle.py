@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -13,6 +14,7 @@ from warren.guest.wire.frames import PROTOCOL_VERSION, Decoder
 from warren.testing.subject import DEADLINE_S, printed, refused, request, run, text_file
 
 if TYPE_CHECKING:
+    from warren.engines.base import Engine
     from warren.testing.subject import Subject
 
 
@@ -130,6 +132,30 @@ async def check_handles_lists_running_and_stopped(subject: Subject) -> None:
             assert ids <= await subject.listed(other)
 
 
+async def check_handles_know_their_storage_and_their_store(subject: Subject) -> None:
+    """What a spec says of both is listed with its sandbox, also by another engine; a start replaces the store."""
+    spec = subject.make_spec(storage=Storage.PERSISTENT, store_id="0" * 32)
+    kept = await subject.engine.create(spec)
+    try:
+        async with subject.sandbox(storage=Storage.EPHEMERAL, store_id="1" * 32) as fleeting:
+            assert await _list_known(subject.engine, kept) == (Storage.PERSISTENT, "0" * 32)
+            async with subject.another_engine() as other:
+                assert await _list_known(other, fleeting) == (Storage.EPHEMERAL, "1" * 32)
+        await subject.engine.stop(kept)
+        assert await _list_known(subject.engine, kept) == (Storage.PERSISTENT, "0" * 32)
+        await subject.engine.start(kept, replace(spec, store_id="2" * 32))
+        assert await _list_known(subject.engine, kept) == (Storage.PERSISTENT, "2" * 32)
+    finally:
+        await subject.engine.destroy(kept)
+
+
+async def check_the_reach_is_that_of_the_data(subject: Subject) -> None:
+    """It is not empty, and the same for every engine over the same data."""
+    async with subject.another_engine() as other:
+        assert subject.engine.reach
+        assert other.reach == subject.engine.reach
+
+
 async def check_another_engine_adopts_running_sandboxes(subject: Subject) -> None:
     """A second engine object over the same data connects, and the variables are there."""
     async with subject.sandbox() as handle:
@@ -244,6 +270,12 @@ async def _wait_until_lost(subject: Subject, handle: Handle) -> None:
             await channel.aclose()
             assert said == b"", "something answers in the place of a dead agent"
             await anyio.sleep(0.01)
+
+
+async def _list_known(engine: Engine, handle: Handle) -> tuple[Storage | None, str]:
+    """Return what an engine lists of a sandbox."""
+    (found,) = [each async for each in engine.handles() if each == handle]
+    return found.storage, found.store_id
 
 
 def _unknown(subject: Subject) -> Handle:

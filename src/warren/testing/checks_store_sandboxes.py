@@ -43,6 +43,7 @@ async def check_a_sandbox_comes_back_as_it_was(subject: StoreSubject) -> None:
     """Every field is kept exactly, in any script and with half surrogate pairs."""
     sandbox = await subject.add(
         status=Status.STOPPED,
+        reach="0" * 32,
         limits=Limits(memory_bytes=128 * MIB, cpus=0.3, checkpoints=3),
         storage=Storage.EPHEMERAL,
         env={"TOKEN": "s3crèt\n", "": ""},
@@ -55,6 +56,13 @@ async def check_a_sandbox_comes_back_as_it_was(subject: StoreSubject) -> None:
 
     assert await subject.store.get(sandbox.id) == sandbox
     assert await subject.store.find(OWNER, "a/b ü") == sandbox
+
+
+async def check_a_store_has_an_identity_that_stays(subject: StoreSubject) -> None:
+    """Two stores over the same data have the same one."""
+    async with subject.reopened() as other:
+        assert subject.store.identity
+        assert other.identity == subject.store.identity
 
 
 async def check_what_is_not_there_is_none(subject: StoreSubject) -> None:

@@ -28,7 +28,7 @@ class Subject:
     engine: Engine
     """Open; the checks never close it."""
     make_spec: Callable[..., SandboxSpec]
-    """Build a spec with a new id; `limits`, `storage`, `env`, `image` and `id` replace the defaults."""
+    """Build a spec with a new id; `limits`, `storage`, `env`, `image`, `store_id` and `id` replace the defaults."""
     make_engine: Callable[[], Engine]
     """Build another engine object over the same data, not yet open, as a restarted service does."""
     kill_agent: Callable[[Handle], Awaitable[None]]

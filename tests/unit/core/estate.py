@@ -58,7 +58,7 @@ class Estate:
         self.audit = Audit(self.store, policy)
         self.connections = AgentConnections(self.engine)
         self.images = ImageCache(Catalog(images_dir))
-        self.pool = SandboxPool(self.engine, self.connections, self.images, policy)
+        self.pool = SandboxPool(self.engine, self.store, self.connections, self.images, policy)
         self.sandboxes = Sandboxes(
             engine=self.engine,
             store=self.store,

@@ -18,6 +18,7 @@ from unit.core.workshop import SHELL, Workshop
 from warren.core.agent.client import AgentClient
 from warren.core.executions.executions import NewExecution
 from warren.core.policy.policy import Policy
+from warren.domain.errors import Conflict
 from warren.domain.records import AuditEntry
 from warren.domain.values import Cause, ExecKind, ExecRequest, Handle, new_id
 from warren.engines.bare.engine import BareEngine
@@ -264,3 +265,32 @@ def test_a_service_that_closes_leaves_the_background_to_the_next(tmp_path: Path,
             await second.clean()
 
     anyio.run(tell)
+
+
+def test_what_runs_in_a_sandbox_of_another_engine_is_not_lost(crash: Crash, tmp_path: Path) -> None:
+    crash.happen({"how": "background", "code": WAITS, "key": "once"})
+    again = NewExecution(kind=SHELL, code=WAITS, background=True, idempotency_key="once")
+
+    async def serve_elsewhere() -> None:
+        (sandbox_id,), (execution_id,) = crash.sandboxes, crash.executions
+        engine = BareEngine(str(tmp_path / "elsewhere"), allow=True)
+        shop = Workshop(crash.data_dir, crash.images_dir, Policy(image="python"), engine)
+        async with shop.working():
+            listed = await shop.executions.list(ANN, sandbox_id)
+            assert execution_id in {one.id for one in listed.items if one.result is None}
+            for use in (
+                lambda: shop.executions.kill(ANN, sandbox_id, execution_id),
+                lambda: shop.executions.events(ANN, sandbox_id, execution_id),
+                lambda: shop.executions.start(ANN, sandbox_id, again),
+            ):
+                with pytest.raises(Conflict, match="another engine"):
+                    await use()
+            assert await shop.finishes(execution_id) == []
+
+    async def after(shop: Workshop) -> None:
+        await crash.open_gate()
+        done = await shop.finished(crash.executions[0])
+        assert done.result is not None
+        assert done.result.stdout == b"began\nended\n"
+
+    crash.recover(after, serve_elsewhere)

@@ -39,7 +39,7 @@ def test_nothing_is_built_or_removed_again_while_an_image_is_being_removed(serve
                     reached.append(name)
                 await super().evict(name)
 
-        pool = Meddled(estate.engine, estate.connections, estate.images, estate.policy)
+        pool = Meddled(estate.engine, estate.store, estate.connections, estate.images, estate.policy)
         builds = ImageBuilds(
             catalog=catalog,
             images=estate.images,

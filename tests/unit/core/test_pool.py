@@ -115,7 +115,7 @@ class Waiting(SandboxPool):
     """A pool that is told when no caller wants a sandbox, and says what it made."""
 
     def __init__(self, estate: Estate) -> None:
-        super().__init__(estate.engine, estate.connections, estate.images, estate.policy)
+        super().__init__(estate.engine, estate.store, estate.connections, estate.images, estate.policy)
         self.waits, self.is_quiet = anyio.Event(), anyio.Event()
         self.made = 0
 

@@ -81,7 +81,9 @@ class Studio(Estate):
         self.blobs = Blobs(os.path.join(folder, "blobs"), is_flushed=False)
         self.rendering = RenderPolicy(image="python", warm=0, per_minute=0)
         self.files = StoredFiles(store, self.blobs, self.audit, policy)
-        self.browsers = BrowserPool(self.engine, self.connections, self.images, self.rendering, _PROGRAM)
+        self.browsers = BrowserPool(
+            self.engine, self.store, self.connections, self.images, self.rendering, program=_PROGRAM
+        )
         self.renders = self.make_renders()
 
     def make_renders(self) -> Renders:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -54,8 +55,8 @@ class Slow(Sandboxes):
     async def stop_all(self):
         say("stops all")
         await asyncio.to_thread(sys.stdin.readline)
-    async def close(self):
-        say("closes")
+    async def close(self, *, is_displaced=False):
+        say("closes displaced" if is_displaced else "closes")
         sys.stdin.read()
         say("has closed")
 
@@ -174,3 +175,24 @@ def test_a_retired_keeper_makes_no_sandbox_that_would_outlive_it(folder: Folder)
 
     said = ["first opens", "first stops all", "first closes", "first has closed"]
     assert folder.said.read_text().splitlines() == said
+
+
+def test_a_keeper_whose_folder_was_made_again_leaves_the_socket_of_the_next_one(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with contextlib.ExitStack() as started:
+        data.mkdir()
+        first = Folder(data, started)
+        ends = first.start("first")
+        _until(lambda: _listens(first.socket))
+        shutil.rmtree(data)
+        data.mkdir()
+        second = Folder(data, started)
+        serves = second.start("second")
+        _until(lambda: _listens(second.socket))
+        ends.send_signal(signal.SIGTERM)
+        ends.communicate(b"\n", _DEADLINE_S)
+
+        assert _listens(second.socket)
+        anyio.run(_retire, second.socket)
+        serves.communicate(timeout=_DEADLINE_S)
+        assert not _listens(second.socket)

@@ -72,7 +72,7 @@ class Executions:
         self.results = OwnerLimiter(
             observer, "large results", what_own="large results of yours", own=8, everybody=32, waiting=64
         )
-        self._recovery = ExecutionRecovery(store, self._supervisor)
+        self._recovery = ExecutionRecovery(store, self._supervisor, sandboxes.transitions.is_ours)
         self._idempotency = IdempotencyGuard(store, self._look_up)
 
     async def __aenter__(self) -> Self:
@@ -266,6 +266,9 @@ class Executions:
         execution = self._writer.get(execution_id) or await self._store.execution(execution_id)
         if execution is None:
             return None
+        if execution.result is None and (sandbox := await self._store.get(execution.sandbox_id)) is not None:
+            # It may run in a sandbox of another engine, of which this service hears nothing.
+            self._sandboxes.transitions.check_ours(sandbox)
         # The agent may still have all events of one that ran in the background.
         agent = self._connections.peek(execution.sandbox_id) if execution.background else None
         return Running(execution, build_caller(execution), None, agent=agent)

@@ -12,12 +12,14 @@ from warren.core.executions.supervisor import Running, find_result
 from warren.domain.records import AuditQuery
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from anyio.abc import TaskGroup
 
     from warren.core.agent.values import KnownExecution
     from warren.core.executions.supervisor import ExecutionSupervisor
     from warren.core.sandboxes.sandboxes import LiveSandbox
-    from warren.domain.records import Execution
+    from warren.domain.records import Execution, Sandbox
     from warren.domain.values import ExecResult
     from warren.stores.base import Store
 
@@ -28,9 +30,10 @@ _ID = re.compile(r"exe_[a-z0-9]{8,40}")
 class ExecutionRecovery:
     """Compares the executions that an agent knows with those that the store has as running."""
 
-    def __init__(self, store: Store, supervisor: ExecutionSupervisor) -> None:
+    def __init__(self, store: Store, supervisor: ExecutionSupervisor, is_ours: Callable[[Sandbox], bool]) -> None:
         self._store = store
         self._supervisor = supervisor
+        self._is_ours = is_ours
         self._is_over = False
 
     async def adopt(self, live: LiveSandbox, tasks: TaskGroup) -> None:
@@ -52,9 +55,11 @@ class ExecutionRecovery:
                         await self._follow(live, running)
 
     async def lose_rest(self) -> None:
-        """Report as lost every execution that is recorded as running in a sandbox that was not adopted."""
+        """Report as lost every execution that is recorded as running in a sandbox of ours that was not adopted."""
         for execution in await self._store.running():
-            await self._lose(execution, "its sandbox was gone when the service came back")
+            sandbox = await self._store.get(execution.sandbox_id)
+            if sandbox is None or self._is_ours(sandbox):
+                await self._lose(execution, "its sandbox was gone when the service came back")
         self._is_over = True
 
     async def lose(self, sandbox_id: str) -> None:

@@ -196,7 +196,7 @@ class Creation:
                     await self.engine.destroy(live.handle)
                 with explained():
                     # Connected on first use: until then it is one process instead of three.
-                    spec = build_spec(self.engine, sandbox, image, single_use=new.single_use)
+                    spec = build_spec(self.engine, self.store, sandbox, image, single_use=new.single_use)
                     await self.engine.create(spec)
             if sandbox.status is Status.CREATING:
                 await self.transitions.become(live, Status.RUNNING)
@@ -235,6 +235,7 @@ class Creation:
             owner=owner,
             status=Status.RUNNING if is_ready else Status.CREATING,
             engine=self.engine.name,
+            reach=self.engine.reach,
             image=image.name,
             image_digest=image.digest,
             limits=limits,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from warren.core.sandboxes.connections import AgentConnections
     from warren.domain.values import Image, Limits
     from warren.engines.base import Engine
+    from warren.stores.base import Store
 
 MAIN_KERNEL = "main"
 QUIET_S = 0.1
@@ -46,8 +47,10 @@ class SandboxPool(WarmPool[PooledSandbox]):
     name = "pool"
     storages = (Storage.PERSISTENT, Storage.EPHEMERAL)
 
-    def __init__(self, engine: Engine, connections: AgentConnections, images: ImageCache, policy: Policy) -> None:
-        super().__init__(engine, connections, images, policy.pool_size)
+    def __init__(
+        self, engine: Engine, store: Store, connections: AgentConnections, images: ImageCache, policy: Policy
+    ) -> None:
+        super().__init__(engine, store, connections, images, policy.pool_size)
         self._policy = policy
         self._can_resize = True
         self._creates = 0
@@ -119,6 +122,7 @@ class SandboxPool(WarmPool[PooledSandbox]):
             limits=self._policy.limits,
             storage=storage,
             common_env=build_common_env(self._engine, image),
+            store_id=self._store.identity,
         )
         handle = Handle(self._engine.name, spec.id)
         with anyio.CancelScope(shield=True):

@@ -1,4 +1,9 @@
-"""Recovery: after a restart, the records of the store and the sandboxes of the engine are reconciled."""
+"""Recovery: after a restart, the records of the store and the sandboxes of the engine are reconciled.
+
+1. The record of a sandbox that another engine, or another data folder, has is left as it is.
+2. A sandbox without a record is destroyed only if it was made for our store. Of those from earlier versions, which name
+   no store, persistent ones stay: their store may be elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +17,10 @@ from warren.core.sandboxes.live import LiveSandbox
 from warren.domain.errors import Error, SandboxLost
 from warren.domain.lifecycle import AFTER_CRASH, Status
 from warren.domain.records import SandboxQuery
+from warren.domain.values import Storage
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from warren.core.sandboxes.transitions import SandboxTransitions
     from warren.domain.records import Sandbox
@@ -28,6 +34,8 @@ AT_ONCE = 16
 _PAGE = 500
 _PREFIX = "sbx_"
 """Of sandboxes of the service. Others in the same data folder belong to commands that run now."""
+_NAMED = 5
+_REMEDY = "if no service uses them: warren stop, warren stop-engine --sandboxes, and remove their folders"
 
 _log = logging.getLogger(__name__)
 
@@ -39,14 +47,40 @@ async def recover(transitions: SandboxTransitions, engine: Engine, store: Store,
     """
     handles = {handle.sandbox_id: handle async for handle in engine.handles()}
     rows = await _load_all(store)
+    strays = [handles[each] for each in handles.keys() - {row.id for row in rows} if each.startswith(_PREFIX)]
     recovery = _Recovery(transitions, engine, adopt)
     async with anyio.create_task_group() as tasks:
-        for sandbox in rows:
+        for sandbox in filter(transitions.is_ours, rows):
             tasks.start_soon(recovery.recover, sandbox, sandbox.id in handles)
-        for stray in handles.keys() - {sandbox.id for sandbox in rows}:
-            if stray.startswith(_PREFIX):
-                tasks.start_soon(recovery.remove_stray, handles[stray])
-    return dict(recovery.counts)
+        for stray in strays:
+            if _is_left_over(stray, store):
+                tasks.start_soon(recovery.remove_stray, stray)
+    foreign = [row for row in rows if not transitions.is_ours(row)]
+    kept = [stray for stray in strays if not _is_left_over(stray, store)]
+    _log_kept(foreign, kept)
+    return dict(recovery.counts + Counter(foreign=len(foreign), strays_skipped=len(kept)))
+
+
+def _is_left_over(stray: Handle, store: Store) -> bool:
+    """Whether a sandbox without a record is one that our store does not need any more: rule 2."""
+    if stray.store_id:
+        return stray.store_id == store.identity
+    return stray.storage is not Storage.PERSISTENT
+
+
+def _log_kept(foreign: list[Sandbox], strays: list[Handle]) -> None:
+    if foreign:
+        engines = {f"{row.engine} (reach {row.reach})" if row.reach else row.engine for row in foreign}
+        _log.warning("recovery.records_skipped", extra={"count": len(foreign), "engines": _name(engines)})
+    if strays:
+        ids = _name(stray.sandbox_id for stray in strays)
+        _log.warning("recovery.strays_skipped", extra={"count": len(strays), "ids": ids, "remedy": _REMEDY})
+
+
+def _name(found: Iterable[str]) -> str:
+    """Name the first of them: a log has short fields."""
+    first = sorted(found)
+    return ", ".join(first[:_NAMED]) + (", …" if len(first) > _NAMED else "")
 
 
 async def _load_all(store: Store) -> list[Sandbox]:

@@ -187,9 +187,25 @@ class Sandboxes:
         ):
             await self.transitions.destroy(live)
 
+    async def forget(self, caller: Caller, sandbox_id: str) -> None:
+        """Remove the record of a sandbox whose engine will not come back. Needs the admin scope.
+
+        Raises Conflict for one that this service's engine has: `delete` removes it, workspace and all.
+        """
+        async with self.audited(caller, "sandbox.forget", sandbox_id=sandbox_id):
+            check_may(caller, Scope.ADMIN)
+            live = await self.transitions.find(sandbox_id)
+            if live is None:
+                raise _not_found(sandbox_id)
+            if self.transitions.is_ours(live.sandbox):
+                raise Conflict(f"sandbox {sandbox_id} is one of this service's engine: delete it without forget")
+            await self._store.remove(sandbox_id)
+            self.transitions.forget(live)
+
     async def usage(self, caller: Caller, sandbox_id: str) -> Usage:
         """Measure a sandbox from outside. A stopped one uses only its disk, which cannot be measured then."""
         sandbox = await self.get(caller, sandbox_id)
+        self.transitions.check_ours(sandbox)
         if sandbox.status is not Status.RUNNING:
             return _NOTHING
         try:
@@ -233,6 +249,7 @@ class Sandboxes:
             raise _not_found(sandbox_id)
         if not is_owner and not by_admin:
             raise not_yours(sandbox_id)
+        self.transitions.check_ours(live.sandbox)
         async with live.held():
             await self.transitions.settle(live)
             if live.is_gone:
@@ -263,7 +280,8 @@ class Sandboxes:
                 waited_for.add(error.whose)
 
     async def _join(self, live: LiveSandbox) -> bool:
-        """Start a sandbox that another call made or makes; False when it is gone."""
+        """Start a sandbox that another call made or makes; False when it is gone. Raises Conflict."""
+        self.transitions.check_ours(live.sandbox)
         async with live.held():
             try:
                 await self.transitions.settle(live)

@@ -72,12 +72,34 @@ class SandboxTransitions:
         connections.on_lost = self.lost
 
     async def find(self, sandbox_id: str) -> LiveSandbox | None:
-        """Return a live sandbox, made from its record if need be; None when there is no record."""
+        """Return a live sandbox, made from its record if need be; None when there is no record.
+
+        That of another engine is not put on the table, where the reaper would end it.
+        """
         live = self.live_sandboxes.get(sandbox_id)
         if live is not None:
             return live
         sandbox = await self._store.get(sandbox_id)
-        return None if sandbox is None else self.live_sandboxes.setdefault(sandbox_id, LiveSandbox(sandbox))
+        if sandbox is None:
+            return None
+        live = LiveSandbox(sandbox)
+        return self.live_sandboxes.setdefault(sandbox_id, live) if self.is_ours(sandbox) else live
+
+    def is_ours(self, sandbox: Sandbox) -> bool:
+        """Whether our engine has this sandbox, if any has. Records of earlier versions name no reach."""
+        return sandbox.engine == self._engine.name and sandbox.reach in {"", self._engine.reach}
+
+    def check_ours(self, sandbox: Sandbox) -> None:
+        """Raise Conflict for a sandbox that another engine has: this service can neither use nor end it."""
+        if self.is_ours(sandbox):
+            return
+        theirs, ours = sandbox.engine, self._engine.name
+        if theirs == ours:
+            theirs, ours = f"{theirs}, reach {sandbox.reach}", f"{ours}, reach {self._engine.reach}"
+        raise Conflict(
+            f"sandbox {sandbox.id} belongs to another engine ({theirs}), and this service runs {ours}: "
+            "it can be used and deleted by a service that runs its engine"
+        )
 
     async def become(self, live: LiveSandbox, then: Status, **fields: Any) -> None:
         """Store the next status, if the store still has the one we know. Raises Conflict."""
@@ -104,7 +126,7 @@ class SandboxTransitions:
         await self.become(live, Status.STARTING, check_quota=True, reason=None, image_digest=image.digest)
         try:
             with explained():
-                await self._engine.start(live.handle, build_spec(self._engine, live.sandbox, image))
+                await self._engine.start(live.handle, build_spec(self._engine, self._store, live.sandbox, image))
             live.agent = await self._connections.get(live.handle)
         except Error as error:
             await self._finish_stop(live, f"it could not be started: {error}")
@@ -250,7 +272,9 @@ def explained() -> Iterator[None]:
         raise
 
 
-def build_spec(engine: Engine, sandbox: Sandbox, image: Image, *, single_use: bool = False) -> SandboxSpec:
+def build_spec(
+    engine: Engine, store: Store, sandbox: Sandbox, image: Image, *, single_use: bool = False
+) -> SandboxSpec:
     """Build the specification of a sandbox for its engine."""
     return SandboxSpec(
         id=sandbox.id,
@@ -261,4 +285,5 @@ def build_spec(engine: Engine, sandbox: Sandbox, image: Image, *, single_use: bo
         env=sandbox.env,
         single_use=single_use,
         gpus=GpuRequest(sandbox.gpus or 0),
+        store_id=store.identity,
     )

@@ -1,6 +1,7 @@
 """Warm pool: sandboxes that are made before they are asked for.
 
-1. A pooled sandbox is in no store, and no client can name it. After a crash, recovery destroys what the store lacks.
+1. A pooled sandbox is in no store, and no client can name it. It has the identity of the store: after a crash,
+   recovery destroys what the store lacks.
 2. The pool makes one sandbox at a time. A failed refill is retried after 1, 5 and then every 30 seconds.
 3. A sandbox that cannot be destroyed goes to the end of the line and is tried again: it delays no other.
 """
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from warren.core.sandboxes.connections import AgentConnections
     from warren.domain.values import Handle, Image, Storage
     from warren.engines.base import Engine
+    from warren.stores.base import Store
 
 LOOK_S = 5.0
 BACK_OFF_S = (1.0, 5.0, 30.0)
@@ -60,8 +62,11 @@ class WarmPool(abc.ABC, Generic[T]):
     """The prefix of its log events."""
     storages: tuple[Storage, ...]
 
-    def __init__(self, engine: Engine, connections: AgentConnections, images: ImageCache, size: int) -> None:
+    def __init__(
+        self, engine: Engine, store: Store, connections: AgentConnections, images: ImageCache, size: int
+    ) -> None:
         self._engine = engine
+        self._store = store
         self._connections = connections
         self._images = images
         self._size = size

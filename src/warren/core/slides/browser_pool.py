@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from warren.core.sandboxes.connections import AgentConnections
     from warren.domain.values import Event, Image
     from warren.engines.base import Engine
+    from warren.stores.base import Store
 
 START_S = 60.0
 """Limit for a browser to be ready; on an idle machine it takes half a second."""
@@ -64,12 +65,14 @@ class BrowserPool(WarmPool[BrowserSandbox]):
     def __init__(
         self,
         engine: Engine,
+        store: Store,
         connections: AgentConnections,
         images: ImageCache,
         policy: RenderPolicy,
+        *,
         program: str | None = None,
     ) -> None:
-        super().__init__(engine, connections, images, policy.warm)
+        super().__init__(engine, store, connections, images, policy.warm)
         self._policy = policy
         self._program = program or _PROGRAM
         self._used_at = -policy.warm_s
@@ -96,7 +99,13 @@ class BrowserPool(WarmPool[BrowserSandbox]):
 
     async def _make(self, image: Image, storage: Storage) -> BrowserSandbox:
         """Make a sandbox and wait until its browser is ready."""
-        spec = SandboxSpec(id=new_id("sbx"), image=image, limits=self._policy.limits, storage=storage)
+        spec = SandboxSpec(
+            id=new_id("sbx"),
+            image=image,
+            limits=self._policy.limits,
+            storage=storage,
+            store_id=self._store.identity,
+        )
         handle = Handle(self._engine.name, spec.id)
         browser: BrowserSandbox | None = None
         try:

@@ -24,6 +24,8 @@ class Sandbox:
     owner: Owner
     status: Status
     engine: str
+    reach: str = ""
+    """What its engine could connect to when it was made: `Engine.reach`. Empty for those of earlier versions."""
     image: str
     image_digest: str
     limits: Limits = field(default_factory=Limits)

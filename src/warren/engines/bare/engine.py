@@ -14,6 +14,7 @@ from warren.domain.errors import Conflict, EngineUnavailable, SandboxLost, Start
 from warren.domain.values import Handle, Storage
 from warren.engines import state_files, unix_channel
 from warren.engines.bare.sandbox import BareSandbox, find_interpreter, link_library, start_agent
+from warren.engines.reach import load_reach
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,6 +35,7 @@ class BareEngine:
     def __init__(self, data_dir: str, *, allow: bool = False) -> None:
         self._home = os.path.join(os.path.abspath(data_dir), "bare")
         self._allow = allow
+        self.reach = ""
 
     async def open(self) -> None:
         """Refuse, unless the operator allows code to run without isolation."""
@@ -43,6 +45,7 @@ class BareEngine:
                 " (--allow-bare on the command line, WARREN_ALLOW_BARE=true in the environment)"
             )
         await to_thread.run_sync(_make_private, self._home)
+        self.reach = await to_thread.run_sync(load_reach, self._home)
 
     async def close(self) -> None:
         """Do nothing; sandboxes live on."""
@@ -108,7 +111,9 @@ class BareEngine:
         names = await to_thread.run_sync(os.listdir, self._home)
         for name in sorted(names):
             if _NAME.fullmatch(name):
-                yield Handle(self.name, name)
+                record = BareSandbox(os.path.join(self._home, name), name).record()
+                storage = Storage(record.get("storage", Storage.EPHEMERAL))
+                yield Handle(self.name, name, storage, str(record.get("store_id", "")))
 
     def _place(self, handle: Handle) -> BareSandbox:
         path = os.path.join(self._home, handle.sandbox_id)
@@ -117,10 +122,11 @@ class BareEngine:
         return BareSandbox(path, handle.sandbox_id)
 
     async def _launch(self, place: BareSandbox, spec: SandboxSpec, python: str) -> None:
-        place.write_record({"storage": spec.storage, "pid": 0, "start": 0})
+        record = {"storage": spec.storage, "store_id": spec.store_id}
+        place.write_record({**record, "pid": 0, "start": 0})
         library = link_library(self._home)
         process = await to_thread.run_sync(start_agent, place, spec, python, library)
-        place.write_record({"storage": spec.storage, "pid": process[0], "start": process[1]})
+        place.write_record({**record, "pid": process[0], "start": process[1]})
         answered = False
         with anyio.move_on_after(START_DEADLINE_S), contextlib.suppress(SandboxLost):
             channel = await unix_channel.connect(place.socket)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.domain.errors import EngineUnavailable, SandboxLost, StartFailed, by_code
 from warren.domain.gpus import choose
-from warren.domain.values import Handle, Usage
+from warren.domain.values import Handle, Storage, Usage
 from warren.engines import state_files, unix_channel
 from warren.engines.gpus import cdi
 from warren.engines.gpus.inventory import GpuInventory
@@ -21,6 +21,7 @@ from warren.engines.local.client import KeeperClient, KeeperGone
 from warren.engines.local.keeper import guest_snapshot
 from warren.engines.local.linux import devices
 from warren.engines.local.probe import remedies
+from warren.engines.reach import load_reach
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -53,6 +54,7 @@ class LocalEngine:
         self._client: KeeperClient | None = None
         self._opening = asyncio.Lock()
         self._inventory = GpuInventory(cdi_dirs)
+        self.reach = ""
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -76,6 +78,7 @@ class LocalEngine:
     async def open(self) -> None:
         """Connect to the keeper; start one if there is none, or it has another version or configuration."""
         await self._keeper()
+        self.reach = await asyncio.to_thread(load_reach, self._folder)
 
     async def close(self) -> None:
         """Disconnect. Keeper, zygotes and sandboxes live on."""
@@ -158,7 +161,7 @@ class LocalEngine:
     async def handles(self) -> AsyncIterator[Handle]:
         """List all sandboxes of this data folder."""
         for entry in (await self._call("list")).get("body", ()):
-            yield Handle(self.name, entry["id"])
+            yield Handle(self.name, entry["id"], Storage(entry["storage"]), entry["store_id"])
 
     async def gpus(self) -> tuple[Gpu, ...]:
         """List the GPUs of this host, whether each can be given to a sandbox, and how many have it."""
@@ -258,4 +261,5 @@ def _spec_params(spec: SandboxSpec, gpus: dict[str, Any] | None) -> dict[str, An
         "env": dict(spec.env),
         "single_use": spec.single_use,
         "gpus": gpus,
+        "store_id": spec.store_id,
     }

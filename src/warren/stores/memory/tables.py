@@ -36,6 +36,7 @@ T = TypeVar("T")
 class Tables:
     """The records. Two stores over the same tables see each other's changes."""
 
+    identity: str = field(default_factory=lambda: secrets.token_hex(16))
     sandboxes: dict[str, Sandbox] = field(default_factory=dict)
     executions: dict[str, dict[str, tuple[Execution, int]]] = field(default_factory=lambda: defaultdict(dict))
     """By sandbox, then by id: the record and how many bytes it takes."""
@@ -60,6 +61,10 @@ class OpenTables:
         self.tables = Tables() if tables is None else tables
         self._is_open = False
         self._buckets = Buckets()
+
+    @property
+    def identity(self) -> str:
+        return self._tables.identity
 
     async def open(self) -> None:
         self._is_open = True

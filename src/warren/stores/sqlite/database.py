@@ -39,12 +39,12 @@ class Database:
     def __init__(self, data_dir: str, lock_wait_s: float, *, must_exist: bool = False) -> None:
         self.lock_wait_s = lock_wait_s
         self._must_exist = must_exist
-        self._identity: tuple[int, int] | None = None
+        self._file_id: tuple[int, int] | None = None
         self.path = os.path.join(data_dir, DATABASE)
         self._secret_path = os.path.join(data_dir, SECRET)
 
-    def prepare(self, kept_executions: int | None, own_bytes: int | None) -> bytes:
-        """Create or migrate the file, and return the secret of the audit chain. Raises StoreError."""
+    def prepare(self, kept_executions: int | None, own_bytes: int | None) -> tuple[bytes, str]:
+        """Create or migrate the file; return the secret of the audit chain, and its identity. Raises StoreError."""
         if self._must_exist and not os.path.exists(self.path) and not os.path.exists(self._secret_path):
             raise StoreError(
                 f"there is no {DATABASE} in {os.path.dirname(self.path)}: start the service, or name the folder of one "
@@ -64,8 +64,11 @@ class Database:
                 schema.migrate(connection, self.path)
                 executions.bound(connection, kept_executions, own_bytes)
                 secret = self._load_secret(connection)
-            self._identity = self._identify()
-        return secret
+                found = connection.execute("SELECT id FROM identity").fetchone()
+                if found is None:
+                    raise damaged(self.path, "it has no identity")
+            self._file_id = self._identify()
+        return secret, str(found[0])
 
     def writer(self) -> sqlite3.Connection:
         """Open the connection of the writer."""
@@ -83,7 +86,7 @@ class Database:
 
     def check_in_place(self) -> None:
         """Raise StoreError when the file was replaced since it was opened: writes would be lost."""
-        if self._identity != self._identify():
+        if self._file_id != self._identify():
             raise StoreError(f"{self.path} was moved, removed or replaced while it was in use: restart the service")
 
     def _identify(self) -> tuple[int, int] | None:

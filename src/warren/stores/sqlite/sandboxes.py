@@ -37,6 +37,7 @@ _TABLE = Table(
         **OWNER,
         "status": word(Status),
         "engine": TEXT,
+        "reach": TEXT,
         "image": TEXT,
         "image_digest": TEXT,
         "limits": Codec(lambda limits: dump_json(asdict(limits)), _load_limits),

@@ -46,6 +46,7 @@ PRUNED_ROWS = 2000
 @dataclass(frozen=True, slots=True)
 class _Parts:
     secret: bytes
+    identity: str
     reader: Reader
     writer: Writer
     appender: Appender
@@ -103,18 +104,23 @@ class SqliteStore:
         self._buckets = Buckets()
         self._opened: _Parts | None = None
 
+    @property
+    def identity(self) -> str:
+        """The random id of the file."""
+        return self._parts.identity
+
     async def open(self) -> None:
         """Create or migrate the file and start the writer."""
         if self._opened is None:
             self._opened = await to_thread.run_sync(self._open)
 
     def _open(self) -> _Parts:
-        secret = self._database.prepare(*self._bounds)
+        secret, identity = self._database.prepare(*self._bounds)
         appender, checkpoints = Appender(secret), Checkpoints(self._database.writer())
         writer = Writer(
             self._database.writer(), self._database.path, appender, checkpoints, lock_wait_s=self._database.lock_wait_s
         )
-        return _Parts(secret, Reader(self._database), writer, appender)
+        return _Parts(secret, identity, Reader(self._database), writer, appender)
 
     async def close(self) -> None:
         """Finish pending writes, and close the file."""

@@ -56,7 +56,8 @@ class Keeper:
 
     async def serve(self, path: str) -> None:
         """Serve until retired, terminated or idle; return at once where another keeper serves."""
-        if not await _lock_socket(path):
+        lock = await _lock_socket(path)
+        if lock is None:
             _tell_starter(None)
             return
         await self._sandboxes.open()
@@ -69,14 +70,17 @@ class Keeper:
         idle.cancel()
         # Not `async with`: since Python 3.12 that waits for connected engines, and they wait for our end.
         server.close()
+        # WHY: where the data folder was deleted and made again, its files, this socket too, are of another keeper.
+        is_ours = _is_in_place(lock, path)
         # From here on engines start another keeper, which waits until this one has ended.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        if is_ours:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
         if self._is_terminated:
             await self._sandboxes.stop_all()
-        await self._sandboxes.close()
+        await self._sandboxes.close(is_displaced=not is_ours)
         for writer in self._writers:
             writer.close()
         while self._writers:
@@ -134,10 +138,10 @@ class Keeper:
         self._ended.set()
 
 
-async def _lock_socket(path: str) -> bool:
+async def _lock_socket(path: str) -> int | None:
     """Wait until an ending keeper has ended: what it still removes would be ours, groups and all.
 
-    False when another serves, whose starter was cancelled or killed before this one was started.
+    Returns the lock; None when another serves, whose starter was cancelled or killed before this one was started.
     """
     # Never closed: it ends with this process.
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -148,10 +152,18 @@ async def _lock_socket(path: str) -> bool:
         except BlockingIOError:
             with contextlib.suppress(OSError):
                 unix_sockets.connect_socket(path).close()
-                return False
+                return None
             await asyncio.sleep(_RETRY_S)
         else:
-            return True
+            return lock
+
+
+def _is_in_place(lock: int, path: str) -> bool:
+    """Whether the lock is that of the socket at `path`, not that of a folder that was there before."""
+    try:
+        return os.path.samestat(os.fstat(lock), os.stat(f"{path}.lock"))
+    except FileNotFoundError:
+        return False
 
 
 async def _refuse(_params: Header) -> Header:

@@ -111,8 +111,8 @@ class Prefork:
         for kind in [one for one in self._next if one.digest == digest and one not in self._making]:
             self._start(kind, self._drop(kind))
 
-    async def close(self) -> None:
-        """End all that are ready."""
+    async def close(self, *, keep_folder: bool = False) -> None:
+        """End all that are ready; the folder may be of another keeper by now."""
         making = list(self._making.values())
         for task in making:
             task.cancel()
@@ -120,7 +120,8 @@ class Prefork:
             await asyncio.wait(making)
         for kind in list(self._next):
             await self._drop(kind)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if not keep_folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _drop(self, kind: Kind) -> None:
         process = self._next.pop(kind, None)

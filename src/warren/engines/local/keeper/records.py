@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAKING, RUNNING, STOPPED, BROKEN = "making", "running", "stopped", "broken"
 NEXT = "next"
 """Of a process that is forked ahead and not assigned to a sandbox yet."""
-_LATER = ("gpus", "device_group")
+_LATER = ("gpus", "device_group", "store_id")
 """Fields that earlier versions do not have; they are written only when set."""
 
 
@@ -43,6 +43,8 @@ class Record:
     """Full names of the devices it has."""
     device_group: str = ""
     """Folder of a control group that was made only for its devices."""
+    store_id: str = ""
+    """The store that has its record; the engine only keeps it."""
 
     @property
     def socket(self) -> str:

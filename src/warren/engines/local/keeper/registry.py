@@ -6,18 +6,16 @@ import asyncio
 import contextlib
 import os
 import signal
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from warren.domain.errors import Conflict, SandboxLost
 from warren.domain.values import Storage
 from warren.engines.local.keeper import records
-from warren.engines.local.keeper.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warren.domain.values import Limits
+    from warren.engines.local.keeper.records import Record
     from warren.engines.local.linux.cgroups import Cgroups
     from warren.engines.local.linux.devices import DeviceControl
 
@@ -83,18 +81,14 @@ class Registry:
         """Whether no sandbox has that id."""
         return not os.path.lexists(self.path(sandbox_id))
 
-    def create(self, sandbox_id: str, limits: Limits, storage: Storage, digest: str, uid_index: int) -> Record:
-        """Make the folder and the record of a new sandbox. Raises Conflict when the id is taken."""
-        folder = self.path(sandbox_id)
+    def create(self, record: Record) -> None:
+        """Make the folder of a new sandbox, and save its record there. Raises Conflict when the id is taken."""
         try:
-            os.mkdir(folder, 0o700)
+            os.mkdir(record.folder, 0o700)
         except FileExistsError:
-            raise Conflict(f"sandbox {sandbox_id} exists already") from None
-        record = Record(id=sandbox_id, folder=folder, storage=storage, image=digest, uid_index=uid_index)
-        record.limits = asdict(limits)
+            raise Conflict(f"sandbox {record.id} exists already") from None
         record.save()
         self.add(record)
-        return record
 
     def add(self, record: Record) -> None:
         """Add the record of a process that was forked ahead and is a sandbox from now on."""

@@ -15,6 +15,7 @@ from warren.domain.values import Limits, Storage
 from warren.engines.local.containment import plan
 from warren.engines.local.keeper import guest_snapshot, records
 from warren.engines.local.keeper.prefork import Kind, Prefork, PreforkTimer
+from warren.engines.local.keeper.records import Record
 from warren.engines.local.keeper.registry import Registry
 from warren.engines.local.keeper.sandbox_process import SandboxProcess, build_boot, group_limits, translated_errors
 from warren.engines.local.keeper.workspaces import Flush, Workspaces
@@ -30,7 +31,6 @@ from warren.engines.local.probe import remedies
 from warren.engines.local.spawn import group_name
 
 if TYPE_CHECKING:
-    from warren.engines.local.keeper.records import Record
     from warren.guest.wire.frames import Header
 
 BOOTS_AT_ONCE = 16
@@ -117,13 +117,18 @@ class Sandboxes:
         self._caveats = probe.list_caveats(layers, self._optional)
         return frozenset(layer.name for layer in layers if layer.holds)
 
-    async def close(self) -> None:
-        """End the zygotes; running sandboxes live on."""
+    async def close(self, *, is_displaced: bool = False) -> None:
+        """End the zygotes; running sandboxes live on.
+
+        A displaced keeper, whose data folder was deleted and made again, removes nothing that another one may use.
+        """
         self._timer.close()
-        await self._prefork.close()
+        await self._prefork.close(keep_folder=is_displaced)
         await self._zygotes.close()
         self._registry.close()
-        if not self._registry.is_busy:
+        # WHY: a new folder may have the inode, and so the groups, of the deleted one.
+        is_shared = is_displaced and os.path.isdir(self._folder) and group_name(self._folder) == self._search.name
+        if not self._registry.is_busy and not is_shared:
             self._cgroups.remove_all()
         self._workspaces.close()
 
@@ -146,7 +151,16 @@ class Sandboxes:
         needs = self._needs(params)
         ready = self._prefork.take(kind, limits) if needs is None and self._registry.is_new(params["id"]) else None
         if ready is None or not await self._claim(ready, params, limits):
-            record = self._registry.create(params["id"], limits, storage, kind.digest, self._find_uid_index())
+            record = Record(
+                id=params["id"],
+                folder=self._registry.path(params["id"]),
+                storage=storage,
+                image=kind.digest,
+                uid_index=self._find_uid_index(),
+                limits=asdict(limits),
+                store_id=params["store_id"],
+            )
+            self._registry.create(record)
             try:
                 async with self._booting:
                     await self._boot_or_retry(record, params, limits)
@@ -166,7 +180,7 @@ class Sandboxes:
         if record.storage != Storage.PERSISTENT:
             raise SandboxLost("an ephemeral sandbox cannot be started again: its workspace went when it stopped")
         limits = Limits(**params["limits"])
-        record.limits, record.image = asdict(limits), params["image"]["digest"]
+        record.limits, record.image, record.store_id = asdict(limits), params["image"]["digest"], params["store_id"]
         record.state = records.MAKING
         record.save()
         try:
@@ -220,7 +234,7 @@ class Sandboxes:
 
     async def list_all(self, _params: Header) -> Header:
         """List all sandboxes, whatever their state."""
-        names = ("id", "state", "image", "layers", "gpus")
+        names = ("id", "state", "storage", "image", "layers", "gpus", "store_id")
         return {"body": [{name: getattr(record, name) for name in names} for record in self._registry]}
 
     async def _boot_or_retry(self, record: Record, params: Header, limits: Limits) -> None:
@@ -253,7 +267,7 @@ class Sandboxes:
         """Assign the process that is ready to this sandbox. False, with nothing left of it, when that fails."""
         record = ready.record
         assert ready.spawned is not None
-        record.id, record.limits = params["id"], asdict(limits)
+        record.id, record.limits, record.store_id = params["id"], asdict(limits), params["store_id"]
         self._registry.add(record)
         self._registry.watch(record, ready.spawned.pidfd)
         try:

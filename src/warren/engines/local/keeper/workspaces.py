@@ -54,7 +54,9 @@ class Workspaces:
         """Remove the spare image, and unused loop devices that this keeper added."""
         if self._spare is not None:
             os.close(self._spare.mount_fd)
-            os.unlink(self._spare.path)
+            # The data folder may have been deleted.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._spare.path)
             self._spare = None
         if self.as_images:
             loop_devices.remove_unused(self._devices_before)

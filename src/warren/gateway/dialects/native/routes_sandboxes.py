@@ -94,11 +94,16 @@ async def update_sandbox(call: Call) -> Reply:
 
 
 @routes.add(
-    "DELETE /sandboxes/{sandbox_id}", Scope.RUN, answers=(Answer("It is gone.", status=204),), errors=(404, 409)
+    "DELETE /sandboxes/{sandbox_id}",
+    Scope.RUN,
+    query=schemas.DeleteSandbox,
+    answers=(Answer("It is gone.", status=204),),
+    errors=(404, 409),
 )
 async def delete_sandbox(call: Call) -> Reply:
     """Remove a sandbox, workspace and all."""
-    await call.service.sandboxes.delete(call.caller, sandbox_id(call))
+    sandboxes, query = call.service.sandboxes, call.query(schemas.DeleteSandbox)
+    await (sandboxes.forget if query.forget else sandboxes.delete)(call.caller, sandbox_id(call))
     return NO_CONTENT
 
 

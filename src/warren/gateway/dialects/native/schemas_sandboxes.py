@@ -18,6 +18,7 @@ from warren.gateway.dialects.native.schemas import (
     Env,
     ImageName,
     Paging,
+    Query,
     SessionKey,
     SkillIds,
     as_whole,
@@ -149,3 +150,12 @@ class ListSandboxes(Paging):
         description="Only with this label, as `name=value`; may be repeated.",
     )
     everybody: bool = Field(default=False, description="Other people's too; for admins.")
+
+
+class DeleteSandbox(Query):
+    """How to delete a sandbox."""
+
+    forget: bool = Field(
+        default=False,
+        description="Remove only the record, of a sandbox whose engine or data folder will not come back; for admins.",
+    )
