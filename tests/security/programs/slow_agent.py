@@ -1,4 +1,4 @@
-"""Slow the agent down, which has the uid of this program and the clocks of all; then do what libraries do to oneself."""
+"""Inside: slow the agent down, whose uid is ours; then do what libraries do to their own process."""
 
 from __future__ import annotations
 
