@@ -47,6 +47,15 @@ async def test_sockets_are_unix_or_ip_only(subject: Subject) -> None:
     assert [(name, number) for name, number in answered if number not in NO_SUCH_SOCKET] == []
 
 
+@pytest.mark.parametrize("kind", VANTAGES)
+async def test_the_agent_cannot_be_slowed_down(subject: Subject, kind: ExecKind) -> None:
+    """The agent holds the clocks of all programs, and has their uid."""
+    async with subject.linked_sandbox() as agent:
+        answered = await report(agent, "slow_agent", kind=kind)
+
+    assert {name: number for name, number in answered.items() if number != errno.EPERM} == {}
+
+
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="only x86_64 has a second door for 32-bit programs")
 async def test_the_door_for_32_bit_programs_is_shut(subject: Subject) -> None:
     """`int 0x80` reaches another table of calls, past numbers that mean something else here."""

@@ -83,6 +83,7 @@ def test_json_has_the_same_facts(tmp_path: Path) -> None:
         "detail": LONG,
         "fix": "run `one`",
         "stand_in": False,
+        "lacks": "",
         "optional": False,
     }
 

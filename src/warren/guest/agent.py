@@ -31,7 +31,7 @@ from warren.guest.interpreter import forkserver, kernel_main
 from warren.guest.kernels.forkserver_client import ForkserverClient
 from warren.guest.kernels.table import Kernels
 from warren.guest.ops import OPERATIONS
-from warren.guest.system import forking, processes
+from warren.guest.system import forking, landlock, processes
 from warren.guest.system.facts import Facts
 from warren.guest.system.loop import READ, Loop
 from warren.guest.wire.frames import PROTOCOL_VERSION, Header, encode
@@ -151,7 +151,7 @@ class Agent:
 
 def main(boot: Boot) -> NoReturn:
     """Become the agent of the sandbox that this process was made for; its imports are loaded."""
-    _get_ready(boot.workspace)
+    _get_ready(boot)
     first = _await_connection(boot)
     # First: a page that is written before the fork, and again after it, exists twice.
     agent = Agent(boot, _start_forkserver(boot))
@@ -161,7 +161,7 @@ def main(boot: Boot) -> NoReturn:
 
 def main_ahead(unassigned: Boot, wait_for_sandbox: Callable[[], Boot]) -> NoReturn:
     """Become the agent of a future sandbox: all that depends on no sandbox is done before it is assigned to one."""
-    _get_ready(unassigned.workspace)
+    _get_ready(unassigned)
     agent = Agent(unassigned, None)
     # Last: a page that is written before the fork, and not after it, exists once for all processes.
     agent.forkserver.start()
@@ -170,13 +170,15 @@ def main_ahead(unassigned: Boot, wait_for_sandbox: Callable[[], Boot]) -> NoRetu
     agent.run_forever()
 
 
-def _get_ready(workspace: str) -> None:
+def _get_ready(boot: Boot) -> None:
     kernel_main.prepare()
     for number in _CAUGHT:
         _signal.signal(number, _do_nothing)
     # WHY: user code has the same uid, and must not read this memory or take these descriptors.
     forking.set_dumpable(False)
-    os.chdir(workspace)
+    if boot.contained:
+        landlock.prepare()
+    os.chdir(boot.workspace)
     # Objects imported before the fork never become garbage: a collection here must not copy their pages.
     gc.freeze()
 

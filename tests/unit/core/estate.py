@@ -118,10 +118,10 @@ class Estate:
         page = await self.store.audit(AuditQuery(action=action))
         return [row.entry.outcome for row in reversed(page.items)]
 
-    def kill_agent(self, sandbox_id: str) -> None:
-        """End an agent of the bare engine as an accident would."""
+    def kill_agent(self, sandbox_id: str, number: int = signal.SIGKILL) -> None:
+        """End an agent of the bare engine as an accident would, or send it another signal."""
         with open(os.path.join(self.data_dir, "bare", sandbox_id, "record.json"), encoding="utf-8") as record:
-            os.kill(json.load(record)["pid"], signal.SIGKILL)
+            os.kill(json.load(record)["pid"], number)
 
     async def settle(self) -> None:
         """Wait until no task works on any sandbox, and no broken connection is left unexamined."""

@@ -12,6 +12,7 @@ from unit.guest.agent_client import Client, RunningAgent, has_ended, running_age
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 TIMEOUT_MS = 2000
@@ -45,6 +46,21 @@ def test_variables_stay_between_cells_and_the_last_value_is_displayed(client: Cl
     assert json.loads(reply.events[1][1])["data"]["text/plain"] == "42"
     result = reply.result
     assert (result["exit_code"], result["cause"], result["state"], result["hint"]) == (0, "exited", "kept", None)
+
+
+def test_the_start_of_a_kernel_counts_as_time_of_its_first_cell(tmp_path: Path) -> None:
+    """A kernel that starts for ever: the service would stop waiting, and end the sandbox of a healthy agent."""
+    (tmp_path / "IPython.py").write_text("")
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(3600)")
+    with running_agent() as other:
+        client = other.connect()
+        client.call("configure", env={"PYTHONPATH": str(tmp_path)})
+        waiting = client.start_run("1", timeout_ms=60_000)
+        result = client.run("1", kernel="second", timeout_ms=100)
+        assert (result["cause"], result["state"], result["limit"]) == ("timeout", "kept", 100)
+        client.call("kernel.delete", kernel="main")
+        assert client.wait(waiting).result["cause"] == "interrupted"
+        client.close()
 
 
 def test_an_exception_is_an_error_and_costs_nothing(client: Client) -> None:

@@ -19,6 +19,36 @@ def test_a_command_has_its_output_and_exit_code(client: Client) -> None:
     assert result["duration_ms"] > 0
 
 
+def test_the_text_of_a_script_is_no_argument_of_its_shell(client: Client) -> None:
+    """So `pkill -f` finds the program that is meant, and not the shell that looks for it."""
+    script = "pkill -f needle-in-a-haystack; echo $?; tr '\\0' ' ' < /proc/$$/cmdline"
+    result = client.run(script, kind="shell")
+
+    code, _, shown = result["stdout"].partition("\n")
+    assert (result["exit_code"], code) == (0, "1")
+    assert "needle" not in shown
+
+
+def test_a_script_has_the_names_and_lines_of_a_command_of_bash(client: Client) -> None:
+    script = (
+        "echo $0 $# $LINENO [${BASH_SOURCE[0]}]\n\nno-such-program\n"
+        "[[ $BASH_EXECUTION_STRING == *magic* ]] && echo text && cat  # magic"
+    )
+    shell, command = client.run(script, kind="shell"), client.run("", kind="argv", argv=["bash", "-c", script])
+
+    assert "line 3: no-such-program: command not found" in shell["stderr"]
+    assert shell["stdout"].endswith(" 0 1 []\ntext\n")
+    assert (shell["stdout"], shell["stderr"]) == (command["stdout"], command["stderr"])
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("", 0), ("false", 1), ("exit 7", 7), ("set -e; false; exit 9", 1), ("if", 2), ("sh -c 'kill -9 $$'; true", 0)],
+)
+def test_a_script_ends_with_the_code_of_a_command_of_bash(client: Client, script: str, code: int) -> None:
+    assert client.run(script, kind="shell")["exit_code"] == code
+
+
 def test_a_program_gets_its_arguments_as_they_are(client: Client) -> None:
     result = client.run("", kind="argv", argv=["printf", "%s|", "a b", "$HOME", "*"])
 

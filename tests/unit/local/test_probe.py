@@ -101,6 +101,19 @@ def test_landlock_is_reported_as_the_kernel_has_it() -> None:
     layer = next(layer for layer in _probe() if layer.name == "landlock")
 
     assert layer.holds == (landlock.abi() >= landlock.MINIMUM_ABI)
+    assert layer.lacks == landlock.describe_missing(landlock.abi())
+
+
+@pytest.mark.parametrize(("abi", "what"), [(0, "write to"), (1, "write to"), (2, "signal"), (5, "signal")])
+def test_an_old_kernel_is_said_to_leave_later_executions_open_to_older_ones(abi: int, what: str) -> None:
+    layer = probe.Layer("landlock", holds=True, detail="", fix="", lacks=landlock.describe_missing(abi))
+
+    (caveat,) = probe.list_caveats([layer], ())
+    assert f"left running can {what} later executions" in caveat
+
+
+def test_a_new_kernel_has_no_caveat_about_leftovers() -> None:
+    assert landlock.describe_missing(6) == ""
 
 
 def test_an_optional_layer_that_does_not_exist_is_named() -> None:

@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 EPERM = bpf.ERRNO | errno.EPERM
 ENOSYS = bpf.ERRNO | errno.ENOSYS
+SCHEDULING = {"sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity"}
+PRIORITIES = {"setpriority": os.PRIO_PROCESS, "ioprio_set": 1}
+"""Calls on a process, a group or a user, and the number that names a process."""
 WITH_RULES = {"clone", "socket", "socketpair", "ioctl", "prlimit64", "mknod", "mknodat", "personality"}
+WITH_RULES |= SCHEDULING | set(PRIORITIES)
 CLONE3 = 435
 
 pytestmark = pytest.mark.skipif(syscalls.MACHINE not in ARCHES, reason="no filter for this machine")
@@ -126,6 +130,28 @@ def test_limits_are_of_the_own_process_only(arch: str) -> None:
     assert _ask(arch, "prlimit64", 0) == bpf.ALLOW
     assert _ask(arch, "prlimit64", 1) == EPERM
     assert _ask(arch, "prlimit64", 0xFFFFFFFF) == EPERM
+
+
+@each_arch
+@pytest.mark.parametrize("name", sorted(SCHEDULING))
+def test_every_process_but_the_agent_can_be_scheduled(arch: str, name: str) -> None:
+    for pid in (0, 2, 1000, (1 << 32) | 2):
+        assert _ask(arch, name, pid) == bpf.ALLOW
+    for pid in (1, (1 << 32) | 1):
+        assert _ask(arch, name, pid) == EPERM
+
+
+@each_arch
+@pytest.mark.parametrize("name", sorted(PRIORITIES))
+def test_priorities_are_of_one_process_that_is_not_the_agent(arch: str, name: str) -> None:
+    kind = PRIORITIES[name]
+    for pid in (0, 2, 1000):
+        assert _ask(arch, name, kind, pid) == bpf.ALLOW
+    for pid in (1, (1 << 32) | 1):
+        assert _ask(arch, name, kind, pid) == EPERM
+    for other in {0, 1, 2, 3, 4} - {kind}:
+        assert _ask(arch, name, other, 0) == EPERM
+    assert _ask(arch, name, (1 << 32) | kind, 1) == EPERM
 
 
 @each_arch

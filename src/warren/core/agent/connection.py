@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from warren.engines.base import Channel
 
 HELLO_TIMEOUT_S = 10.0
+PROOF_S = 5.0
+"""How long an agent that was late may take to answer a ping."""
 MAX_OPENED = 256
 """Streams that an agent may have open towards us; further ones are refused."""
 MAX_ALL_OUTPUT_QUEUED = 32 << 20
@@ -63,6 +66,7 @@ class Connection:
         self._ended = anyio.Event()
         self._pongs: deque[anyio.Event] = deque()
         self._scopes: list[anyio.CancelScope] = []
+        self._is_doubted = False
         self._tasks: TaskGroup | None = None
         self._own_tasks: TaskGroup | None = None
         self.queued = 0
@@ -141,6 +145,8 @@ class Connection:
         if len(self._streams) >= room_for(op):
             raise Conflict(f"{len(self._streams)} requests are under way in this sandbox, or followed: end some first")
         stream = AgentStream(self, self._next_id, window)
+        if parameters is not None:
+            stream.about = parameters.get("exec", "")
         self._next_id += 2
         header: Header = {"t": "req", "id": stream.id, "op": op, **(parameters or {})}
         if window != WINDOW:
@@ -196,6 +202,19 @@ class Connection:
         self.broke_protocol = True
         self._lose(SandboxLost(f"the sandbox broke its protocol: {error}"))
         return SandboxLost(str(self.lost))
+
+    def give_up(self, execution_id: str, why: str) -> None:
+        """Stop waiting for an execution that is late: all that read about it get SandboxLost.
+
+        The connection ends too, unless the agent answers within 5 seconds.
+        """
+        for stream in [one for one in self._streams.values() if one.about == execution_id]:
+            self.forget(stream)
+            stream.fail(SandboxLost(why))
+        if not self._is_doubted and self.lost is None:
+            assert self._tasks is not None
+            self._is_doubted = True
+            self._tasks.start_soon(self._prove_alive)
 
     def forget(self, stream: AgentStream) -> None:
         """Take a stream off the table, and cancel it at the agent unless that has answered."""
@@ -358,6 +377,13 @@ class Connection:
             self._unsent += len(part)
         if self._posted is not None and not self._sending:
             self._posted.set()
+
+    async def _prove_alive(self) -> None:
+        with anyio.move_on_after(PROOF_S) as proof, contextlib.suppress(SandboxLost):
+            await self.ping()
+        self._is_doubted = False
+        if proof.cancelled_caught:
+            self.break_off(ProtocolError(f"its agent did not answer for {PROOF_S:g} seconds"))
 
     async def _feed(self, stream: AgentStream, scope: anyio.CancelScope, source: bytes | AsyncIterable[bytes]) -> None:
         with scope:

@@ -88,12 +88,14 @@ class AgentStream:
 
     __slots__ = (
         *("_arrived", "_connection", "_failure", "_grain", "_granted", "_items", "_skipped"),
-        *("_unacknowledged", "answered", "buffered", "credit", "feeding", "id", "is_paced", "window"),
+        *("_unacknowledged", "about", "answered", "buffered", "credit", "feeding", "id", "is_paced", "window"),
     )
 
     def __init__(self, connection: _Multiplexer, stream_id: int, window: int = WINDOW) -> None:
         self._connection = connection
         self.id = stream_id
+        self.about = ""
+        """The id of the execution that it is about."""
         self.credit = WINDOW
         """Bytes of data we may send now."""
         self.window = window

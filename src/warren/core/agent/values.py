@@ -39,6 +39,8 @@ class Hello:
     sandbox_id: str
     agent: str
     executions: tuple[KnownExecution, ...]
+    kernels: tuple[str, ...] = ()
+    """Kernels that have run a cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,8 @@ def parse_hello(header: Header) -> Hello:
         )
         for one in get_objects(header, "executions")
     ]
-    return Hello(get_str(header, "sandbox"), get_str(header, "agent", ""), tuple(executions))
+    kernels = tuple(one.name for one in map(parse_kernel, get_objects(header, "kernels")) if one.executed)
+    return Hello(get_str(header, "sandbox"), get_str(header, "agent", ""), tuple(executions), kernels)
 
 
 def parse_error(header: Header) -> errors.Error:

@@ -35,9 +35,13 @@ if TYPE_CHECKING:
     from warren.core.sandboxes.sandboxes import LiveSandbox, Sandboxes
     from warren.core.telemetry.tracing import Span
     from warren.domain.records import Caller, Execution, Page
+    from warren.domain.values import ExecRequest
     from warren.stores.base import Store
 
 __all__ = ["Executions", "NewExecution", "Running"]
+
+_ACCEPT_S = 10.0
+"""How long an agent may take to say that it has taken an execution; after that, its followers see how it ends."""
 
 
 class Executions:
@@ -184,7 +188,7 @@ class Executions:
         self._audit.check_writable()
         with self._tracer.span("execution") as span:
             async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as live:
-                running = self._admit(caller, live, new, execution_id, is_kept=is_kept)
+                running = self._admit(caller, live, new, request, is_kept=is_kept)
                 await self._supervisor.supervise(
                     running, lambda: run_traced(self._tracer, live.agent, request, stdin=new.stdin)
                 )
@@ -199,7 +203,7 @@ class Executions:
         running: Running = await self._tasks.start(self._supervise_apart, caller, sandbox_id, new, execution_id)
         try:
             # The agent answers in order: after this answer it has taken or refused the execution.
-            with contextlib.suppress(SandboxLost):
+            with contextlib.suppress(SandboxLost), anyio.move_on_after(min(running.limit_s, _ACCEPT_S)):
                 await running.connected_agent.ping()
             await self._check_start(running)
             await lowlevel.checkpoint()
@@ -219,7 +223,7 @@ class Executions:
         request = build_request(new, execution_id, self._policy, stream=True)
         with self._tracer.span("execution") as span:
             async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as live:
-                running = self._admit(caller, live, new, execution_id)
+                running = self._admit(caller, live, new, request)
                 stdin = running.open_stdin(new.stdin) if new.stdin_open else new.stdin
                 running.scope = anyio.CancelScope()
                 task_status.started(running)
@@ -230,12 +234,12 @@ class Executions:
             _finish_span(span, running)
 
     def _admit(
-        self, caller: Caller, live: LiveSandbox, new: NewExecution, execution_id: str, *, is_kept: bool = True
+        self, caller: Caller, live: LiveSandbox, new: NewExecution, request: ExecRequest, *, is_kept: bool = True
     ) -> Running:
         if live.agent.lost is not None:
             raise SandboxLost(str(live.agent.lost))
-        execution = build_started(caller, live.sandbox, new, execution_id, self._policy)
-        running = Running(execution, caller, live, grace_s=new.grace_s)
+        execution = build_started(caller, live.sandbox, new, request.id, self._policy)
+        running = Running(execution, caller, live, timeout_s=request.timeout_s, grace_s=request.grace_s)
         running.is_kept = is_kept
         self._supervisor.admit(running)
         return running

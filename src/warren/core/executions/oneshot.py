@@ -17,7 +17,7 @@ from warren.core.executions.executions import NewExecution
 from warren.core.files.files import pack_files
 from warren.core.sandboxes.sandboxes import NewSandbox
 from warren.domain.errors import Error, InvalidRequest, NotFound, TooLarge
-from warren.domain.values import MIB, Storage
+from warren.domain.values import MIB, Cause, Storage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -116,7 +116,7 @@ class OneShots:
             request = dataclasses.replace(shot.request, checkpoint=False)
             execution = await self._executions.run(caller, live.id, request, is_kept=False)
             assert execution.result is not None
-            if shot.outputs:
+            if shot.outputs and execution.result.cause is not Cause.LOST:
                 files, complete = await _get_outputs(live.agent, shot)
             else:
                 files, complete = await _get_files(live.agent, execution.result, shot)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import anyio
 
+from warren.core.executions.clocks import LATE_S, Clocks
 from warren.core.executions.following import StdinPipe, replay
 from warren.core.executions.records import add_failed, add_refused, build_finished, build_lost, build_refused
 from warren.core.executions.writer import Finish, LazyEvent
@@ -32,7 +34,9 @@ PARTIAL_BYTES = 64 * KIB
 _CONNECT_S = 10.0
 _ANSWER_S = 10.0
 """How long an agent may take for what it does at once."""
+_LATE = "its agent did not report its end in time"
 _END_S = 2.0
+_GONE = "The sandbox was lost before this cell, and started again: the variables of earlier cells are gone."
 _ENDED = "No caller waited for it any more, so it was ended."
 
 
@@ -50,6 +54,7 @@ class Running:
         live: LiveSandbox | None,
         *,
         agent: AgentClient | None = None,
+        timeout_s: float | None = None,
         grace_s: float = 1.0,
     ) -> None:
         self.execution = execution
@@ -58,6 +63,10 @@ class Running:
         self.live = live
         """Where it runs; None for one that is known only from its record."""
         self.agent = agent if live is None else live.agent
+        self.limit_s = math.inf if timeout_s is None else timeout_s + grace_s + LATE_S
+        """After which its end is not waited for any more."""
+        self.watch = anyio.CancelScope()
+        """The wait for its end. Its deadline is set when no other cell is before it in its kernel."""
         self.grace_s = grace_s
         self.stdin: StdinPipe | None = None
         self.start: Start | None = None
@@ -146,7 +155,7 @@ class Running:
                 async for event in events:
                     seen = event.seq
                     # Settled first: a follower that has the result may ask for the record of it.
-                    yield event if event.result is None else _add_hint(event, await self.wait())
+                    yield event if event.result is None else _add_known(event, await self.wait())
                 return
         if follow or self.finished.is_set():
             for event in replay(await self.wait(), seen):
@@ -165,6 +174,7 @@ class ExecutionSupervisor:
     ) -> None:
         self.writer = writer
         self.running: dict[str, Running] = {}
+        self._clocks = Clocks()
         self.is_closing = False
         """True when the service ends: executions then run on, and the next service finds them."""
         self._connections = connections
@@ -174,6 +184,7 @@ class ExecutionSupervisor:
     def admit(self, running: Running, *, is_recorded: bool = False) -> None:
         """Take in an execution that is about to begin, and put its start in line to be written."""
         self.running[running.execution.id] = running
+        self._clocks.add(running)
         if self._egress is not None:
             running.refused = self._egress.refused(running.execution.sandbox_id)[0]
             running.failed = self._egress.failed(running.execution.sandbox_id)[0]
@@ -181,12 +192,16 @@ class ExecutionSupervisor:
             running.start = self.writer.start(running.execution)
 
     async def supervise(self, running: Running, wait: Callable[[], Awaitable[ExecResult]]) -> None:
-        """Wait for the result and settle it. Cancelling ends the execution, unless the service is closing."""
+        """Wait for the result and settle it. Cancelling ends the execution, unless the service is closing.
+
+        The agent holds the timeout; this bounds the wait whatever the agent does.
+        """
+        result = None
         try:
-            try:
-                result = await wait()
-            except SandboxLost as error:
-                result = await self._find_again(running, str(error))
+            with running.watch:
+                result = await self._wait(running, wait)
+            if result is None:
+                result = await _end_late(running)
         except Error as error:
             running.error = error
             result = build_refused(running.execution, str(error))
@@ -194,7 +209,7 @@ class ExecutionSupervisor:
             if not self.is_closing:
                 with anyio.CancelScope(shield=True):
                     self.settle(running, await end(running, running.grace_s))
-            self.running.pop(running.execution.id, None)
+            self._leave(running)
             raise
         self.settle(running, result)
 
@@ -217,6 +232,8 @@ class ExecutionSupervisor:
         """Finish an execution: for the callers that wait for it, the metrics and the writer."""
         if self._egress is not None:
             result = self._explain_egress(self._egress, running, result)
+        if running.live is not None and running.execution.kernel is not None and running.error is None:
+            result = _tell_lost(running.live, running.execution.kernel, result)
         execution = running.execution = build_finished(running.execution, result)
         self._observer.execution_finished(execution.kind.value, result.cause.value, result.duration_ms / 1000)
         self.writer.finish(
@@ -231,7 +248,7 @@ class ExecutionSupervisor:
                 is_kept=running.is_kept,
             )
         )
-        self.running.pop(execution.id, None)
+        self._leave(running)
         if running.stdin is not None:
             running.stdin.close()
         running.finished.set()
@@ -244,6 +261,17 @@ class ExecutionSupervisor:
         count, why = egress.failed(running.execution.sandbox_id)
         # Only when it went wrong: programs try connections and go on without them.
         return add_failed(result, why) if count > running.failed and not result.ok else result
+
+    def _leave(self, running: Running) -> None:
+        """Forget an execution that has ended."""
+        self.running.pop(running.execution.id, None)
+        self._clocks.remove(running)
+
+    async def _wait(self, running: Running, wait: Callable[[], Awaitable[ExecResult]]) -> ExecResult:
+        try:
+            return await wait()
+        except SandboxLost as error:
+            return await self._find_again(running, str(error))
 
     async def _find_again(self, running: Running, why: str) -> ExecResult:
         """Ask for the result over a new connection: executions belong to the agent, which may still be there."""
@@ -264,6 +292,19 @@ async def find_result(agent: AgentClient, execution_id: str) -> ExecResult:
             if event.result is not None:
                 return event.result
     raise agent.break_off(ProtocolError("an execution ended without a result"))
+
+
+async def _end_late(running: Running) -> ExecResult:
+    """Kill an execution that has outlived its time, and return its result if the agent gives one at once."""
+    execution, agent = running.execution, running.agent
+    if agent is not None and agent.lost is None:
+        # The agent may have been in time, and this process late.
+        with anyio.move_on_after(LATE_S), contextlib.suppress(Error):
+            await agent.kill(execution.id)
+            return await find_result(agent, execution.id)
+        agent.give_up(execution.id, _LATE)
+    stdout, stderr = running.partial()
+    return build_lost(execution, _LATE, stdout=stdout, stderr=stderr)
 
 
 async def end(running: Running, grace_s: float) -> ExecResult:
@@ -288,9 +329,17 @@ def _note_ended(result: ExecResult) -> ExecResult:
     return replace(result, notes=(*result.notes, _ENDED))
 
 
-def _add_hint(event: Event, execution: Execution) -> Event:
-    """Put our hint into a result event: the agent knows nothing of refused connections."""
-    hint = None if execution.result is None else execution.result.hint
-    if event.result is None or hint is None or event.result.hint == hint:
+def _tell_lost(live: LiveSandbox, kernel: str, result: ExecResult) -> ExecResult:
+    """Say in the first result of a kernel after its agent was lost that its variables are gone."""
+    state = live.note_cell(kernel, result.state)
+    return result if state is result.state else replace(result, state=state, notes=(*result.notes, _GONE))
+
+
+def _add_known(event: Event, execution: Execution) -> Event:
+    """Put what only the service knows into a result event: refused connections, variables lost with an agent."""
+    known, claimed = execution.result, event.result
+    if known is None or claimed is None:
         return event
-    return replace(event, result=replace(event.result, hint=hint))
+    if (known.hint, known.state, known.notes) == (claimed.hint, claimed.state, claimed.notes):
+        return event
+    return replace(event, result=replace(claimed, hint=known.hint, state=known.state, notes=known.notes))

@@ -10,7 +10,7 @@ import anyio
 
 from warren.domain.errors import SandboxLost
 from warren.domain.lifecycle import Status
-from warren.domain.values import Handle
+from warren.domain.values import Handle, State
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 class LiveSandbox:
     """One sandbox as this process holds it. A change of its status needs its lock."""
 
-    __slots__ = ("_active_at", "_agent", "_users", "is_gone", "lock", "sandbox", "touched_at", "used_at")
+    __slots__ = (
+        *("_active_at", "_agent", "_kernels", "_lost_kernels", "_users"),
+        *("is_gone", "lock", "sandbox", "touched_at", "used_at"),
+    )
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -38,6 +41,10 @@ class LiveSandbox:
         self.is_gone = False
         """True once its record is removed: a task that waited for the lock must not go on."""
         self._agent: AgentClient | None = None
+        self._kernels: set[str] = set()
+        """Kernels that have run a cell, as far as this process knows."""
+        self._lost_kernels: set[str] = set()
+        """Kernels whose variables are gone with the agent, as no result has said yet."""
         self._users = 0
         self._active_at = sandbox.active_at
 
@@ -81,6 +88,22 @@ class LiveSandbox:
     def active_at(self) -> float:
         """When it was last used, in seconds since the epoch."""
         return time.time() if self._users else self._active_at
+
+    def lose_kernels(self) -> None:
+        """Note that the agent is lost, and the variables of all kernels with it."""
+        known = () if self._agent is None else self._agent.hello.kernels
+        self._lost_kernels |= self._kernels.union(known)
+        self._kernels.clear()
+
+    def note_cell(self, kernel: str, state: State) -> State:
+        """Note that a cell ended with this state of its kernel; returns LOST if the variables were lost before it."""
+        was_lost = kernel in self._lost_kernels
+        self._lost_kernels.discard(kernel)
+        if state is State.LOST:
+            self._kernels.discard(kernel)
+            return state
+        self._kernels.add(kernel)
+        return State.LOST if was_lost else state
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:

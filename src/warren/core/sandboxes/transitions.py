@@ -190,6 +190,7 @@ class SandboxTransitions:
     async def lose(self, live: LiveSandbox, reason: str) -> None:
         """Stop a lost sandbox, or destroy it if its workspace cannot be kept. Raises SandboxLost when it is gone."""
         self._note_lost(live, reason)
+        live.lose_kernels()
         if live.sandbox.storage is Storage.PERSISTENT:
             await self.stop(live, reason)
         else:

@@ -14,16 +14,22 @@ from warren.guest.executions.cause import Ending
 from warren.guest.executions.request import open_folder, relative_folder
 from warren.guest.executions.run import Run
 from warren.guest.files import scratch
-from warren.guest.system import forking, processes
+from warren.guest.system import forking, landlock, processes
 from warren.guest.wire import claims
 from warren.guest.wire.frames import MAX_HEADER
-from warren.guest.wire.parameters import MAX_STRING
 
 if TYPE_CHECKING:
     import resource
 
     from warren.guest.agent import Agent
     from warren.guest.executions.execution import Execution
+
+
+_RUN_SCRIPT = 'IFS= read -rd "" -u {fd} BASH_EXECUTION_STRING; exec {fd}<&-; eval "$BASH_EXECUTION_STRING"'
+"""Runs a script with the names, line numbers and variables of `bash -c SCRIPT`.
+
+WHY not that: the text would be an argument, and `pkill -f` in it would find the shell that runs it.
+"""
 
 
 class ProcessRun(Run):
@@ -68,49 +74,51 @@ class ProcessRun(Run):
 
     def _spawn(self, cwd: int) -> None:
         assert self.pipes is not None
-        long_code = self._keep_long_code()
+        script = self._keep_script()
         argv = self.request.argv
-        if self.request.kind == "shell":
+        if script:
             # What follows the code of `-c` is $0, and then the arguments.
             named = ("bash", *argv) if argv else ()
-            argv = ("bash", "-c", self.request.code, *named)
-            if long_code:
-                argv = ("bash", f"/proc/self/fd/{long_code[0]}", *self.request.argv)
+            argv = ("bash", "-c", _RUN_SCRIPT.format(fd=script[0]), *named)
         stdin, stdout, stderr = self.pipes.theirs
         env = self._environment()
-        try:
-            # SAFE BECAUSE: the agent has one thread and uses no relative path of its own.
-            os.fchdir(cwd)
-            process = subprocess.Popen(
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
                 [_find_program(argv[0], env), *argv[1:]],
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
                 env=env,
-                pass_fds=long_code,
+                pass_fds=script,
                 start_new_session=True,
             )
+
+        try:
+            # SAFE BECAUSE: the agent has one thread and uses no relative path of its own.
+            os.fchdir(cwd)
+            process = landlock.call_inside(start, alone=self.request.kill_leftovers)
         except OSError as error:
             self._failed_to_start(argv[0], error)
             return
         finally:
             os.fchdir(self.agent.workspace_fd)
             self.pipes.close_theirs()
-            for fd in long_code:
+            for fd in script:
                 os.close(fd)
         # The loop reaps; without this Popen would warn that the process is still running.
         process.returncode = 0
         forking.set_oom_score(forking.LIVE_OOM_SCORE, process.pid)
         self._watch(process.pid)
 
-    def _keep_long_code(self) -> tuple[int, ...]:
-        """Put a command that is too long for an argument into a memory file, which bash reads."""
-        code = self.request.code.encode()
-        if self.request.kind != "shell" or len(code) < MAX_STRING:
+    def _keep_script(self) -> tuple[int, ...]:
+        """Put the text of a shell script into a memory file, which bash reads; empty for a program."""
+        if self.request.kind != "shell":
             return ()
-        memory = os.memfd_create("command", os.MFD_CLOEXEC)
+        memory = os.memfd_create("script", os.MFD_CLOEXEC)
         with open(memory, "wb", closefd=False) as file:
-            file.write(code)
+            file.write(self.request.code.encode())
+        os.lseek(memory, 0, os.SEEK_SET)
         return (memory,)
 
     def _fork_script(self) -> None:
@@ -120,6 +128,8 @@ class ProcessRun(Run):
             self.agent.boot.workspace, relative_folder(self.agent.boot.workspace, self.request.cwd or ".")
         )
         header: dict[str, Any] = {"mode": "script", "env": self._environment(), "cwd": cwd, "argv": self.request.argv}
+        if self.request.kill_leftovers:
+            header["alone"] = True
         if self.request.echo == "stdout":
             header["echo"] = "stdout"
         if self.request.label:

@@ -47,11 +47,15 @@ class Deadline:
 
     def start(self) -> None:
         """Start the clocks."""
-        if self._request.timeout_s is not None:
-            self._timers.append(self._loop.call_later(self._request.timeout_s, lambda: self.end("timeout")))
+        self.start_timeout()
         if self._request.idle_timeout_s is not None:
             self._last = time.monotonic()
             self._idle = self._loop.call_later(self._request.idle_timeout_s, self._check_idle)
+
+    def start_timeout(self) -> None:
+        """Start the clock of the timeout, unless it runs already."""
+        if self._request.timeout_s is not None and not self._timers:
+            self._timers.append(self._loop.call_later(self._request.timeout_s, lambda: self.end("timeout")))
 
     def touch(self) -> None:
         """Restart the idle clock: it wrote something."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from warren.guest.interpreter import stdio
 from warren.guest.packages import search_path
-from warren.guest.system import forking, reseed
+from warren.guest.system import forking, landlock, reseed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,9 +39,21 @@ def forget_signals() -> None:
         pass
 
 
-def become(env: dict[str, str], cwd: str, fds: Sequence[int], oom_score: int = forking.LIVE_OOM_SCORE) -> None:
-    """Make this fork a process of its own; `fds` become 0, 1, 2 and, if there is a fourth, 3. All others are closed."""
+def become(
+    env: dict[str, str],
+    cwd: str,
+    fds: Sequence[int],
+    oom_score: int = forking.LIVE_OOM_SCORE,
+    *,
+    alone: bool = False,
+) -> None:
+    """Make this fork a process of its own; `fds` become 0, 1, 2 and, if there is a fourth, 3. All others are closed.
+
+    With `alone` it can signal its own descendants only.
+    """
     os.setsid()
+    # First: the rulesets are among the descriptors that are closed.
+    landlock.enter(alone=alone)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
     _place(fds)
     forking.close_all_but(range(len(fds)))

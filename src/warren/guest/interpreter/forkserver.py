@@ -19,7 +19,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from warren.guest.interpreter import child_setup, exec_start, kernel_main, script
-from warren.guest.system import forking
+from warren.guest.system import forking, landlock
 from warren.guest.wire.control import Control
 from warren.guest.wire.frames import encode
 
@@ -57,7 +57,7 @@ def _serve(sock: socket.socket, workspace: str, *, is_last: bool) -> NoReturn:
     signal.set_wakeup_fd(-1)
     # Blocked until it becomes a kernel or script, and then discarded.
     signal.pthread_sigmask(signal.SIG_SETMASK, _ALL_SIGNALS)
-    forking.close_all_but([0, 1, 2, sock.fileno()])
+    forking.close_all_but([0, 1, 2, sock.fileno(), *landlock.held()])
     forking.set_dumpable(False)
     # Imported objects never become garbage: a collection in a kernel must not write to their pages.
     gc.freeze()
@@ -149,7 +149,7 @@ def _become(sock: socket.socket, write: int | None, workspace: str) -> NoReturn:
     control.detach()
     cwd = os.path.join(workspace, str(header.get("cwd") or "."))
     if header.get("mode") == "script":
-        child_setup.become(env, cwd, [*standard, live])
+        child_setup.become(env, cwd, [*standard, live], alone=bool(header.get("alone")))
         manner = script.Manner(*(str(header.get(name, "")) for name in script.Manner._fields))
         argv = [str(word) for word in header.get("argv", [])]
         script.start(env, payload, argv, manner, is_cold=exec_reason is not None)

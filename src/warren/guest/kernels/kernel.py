@@ -144,6 +144,7 @@ class Kernel:
         elif run in self._queue:
             self._queue.remove(run)
             run.never_ran()
+            self._next()
 
     def kill(self, run: CellRun) -> None:
         """Kill the process that runs a cell; remove a waiting one from the queue."""
@@ -153,6 +154,7 @@ class Kernel:
         elif run in self._queue:
             self._queue.remove(run)
             run.never_ran()
+            self._next()
 
     def restart(self, settled: Settled) -> None:
         """Restart it with no variables."""
@@ -212,6 +214,9 @@ class Kernel:
     def _next(self) -> None:
         if self._deleted or not self._queue:
             return
+        if self._current is None:
+            # The start of its kernel counts too: the service waits no longer than the timeout and the grace.
+            self._queue[0].deadline.start_timeout()
         if self.state == "absent":
             self.start()
         elif self.state == "idle":

@@ -10,6 +10,7 @@ import termios
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from warren.guest.executions.request import open_folder
+from warren.guest.system import landlock
 from warren.guest.system.forking import LIVE_OOM_SCORE, close_all_but, set_dumpable, set_oom_score
 from warren.guest.terminals.terminal import Terminal, set_size
 from warren.guest.wire.parameters import Refused, get_env, get_flag, get_name, get_number, get_strings, get_text
@@ -61,6 +62,7 @@ def _become(argv: list[str], env: dict[str, str], cwd: int, slave: int) -> NoRet
     """Turn the forked child into the program; no descriptor or ignored signal of the agent may be left."""
     try:
         os.setsid()
+        landlock.enter()
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
         os.fchdir(cwd)
         for target in (0, 1, 2):

@@ -1,8 +1,9 @@
 """Landlock: a second check on files. Everything can be read; only paths below the named ones can be written.
 
-The scopes of ABI 6 (abstract sockets, signals) are not used: the network and pid namespaces of a sandbox already hold
-nothing foreign. Requests to devices (ABI 5) stay allowed: terminals need them, there are few devices, and seccomp
-refuses the harmful ones. Reading and executing are not restricted: the read-only mounts decide what can be read.
+The scopes of ABI 6 (abstract sockets, signals) are not used here: the network and pid namespaces of a sandbox already
+hold nothing foreign. Inside, each execution gets a domain of its own (guest/system/landlock.py). Requests to devices
+(ABI 5) stay allowed: terminals need them, there are few devices, and seccomp refuses the harmful ones. Reading and
+executing are not restricted: the read-only mounts decide what can be read.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ _NOWHERE = _MAKE_CHAR | _MAKE_BLOCK
 MINIMUM_ABI = 2
 """WHY: ABI 1 (before kernel 5.19) forbids every rename from one folder to another, which breaks ordinary programs."""
 _TRUNCATE_ABI = 3
+_SCOPE_ABI = 6
 
 
 def abi() -> int:
@@ -55,6 +57,15 @@ def abi() -> int:
         return syscalls.syscall(_CREATE_RULESET, "landlock_create_ruleset", None, 0, _QUERY_VERSION)
     except OSError:
         return 0
+
+
+def describe_missing(version: int) -> str:
+    """Return what a process that an execution left running can do to later ones, by the ABI version; "" for nothing."""
+    if version < MINIMUM_ABI:
+        return "a process that an execution left running can write to later executions: use kernel 5.19 or later"
+    if version < _SCOPE_ABI:
+        return "a process that an execution left running can signal later executions: use kernel 6.12 or later"
+    return ""
 
 
 def restrict(writable: Sequence[str]) -> None:

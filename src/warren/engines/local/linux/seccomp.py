@@ -43,6 +43,11 @@ _FILE_TYPES = (0, 0x8000, 0x1000, 0xC000)
 _PERSONALITIES = (0, 0xFFFFFFFF)
 """The ordinary one, and the query of the current one."""
 
+_AGENT = 1
+"""The agent's pid, as a sandbox sees it."""
+_PRIO_PROCESS = 0
+_IOPRIO_WHO_PROCESS = 1
+
 _Code = list[tuple[int, int, int, int]]
 """Instructions: operation, how many to skip if true, how many if false, constant."""
 
@@ -139,6 +144,16 @@ _SOCKET = [
         ),
     ),
 ]
+_NOT_AGENT = [_argument(0), *_one_of((_AGENT,), _REFUSED, _ALLOWED)]
+"""WHY: the agent has the uid of the programs it times, and a slow agent stretches their timeouts."""
+
+
+def _one_process(kind: int) -> _Code:
+    """Allow a call on one process that is not the agent. A group or a user would include it."""
+    not_agent = [_argument(1), *_one_of((_AGENT,), _REFUSED, _ALLOWED)]
+    return [_argument(0), *_one_of((kind,), not_agent, _REFUSED)]
+
+
 _RULES: dict[str, _Code] = {
     # WHY only the lower half: the kernel itself drops the upper half of clone's flags.
     "clone": [_argument(0), (_JUMP_ANY_BIT, 0, 1, _NAMESPACE_FLAGS), *_REFUSED, *_ALLOWED],
@@ -149,4 +164,10 @@ _RULES: dict[str, _Code] = {
     "mknod": [_argument(1), (_AND, 0, 0, stat.S_IFMT(0xFFFF)), *_one_of(_FILE_TYPES, _ALLOWED, _REFUSED)],
     "mknodat": [_argument(2), (_AND, 0, 0, stat.S_IFMT(0xFFFF)), *_one_of(_FILE_TYPES, _ALLOWED, _REFUSED)],
     "personality": [_argument(0), *_one_of(_PERSONALITIES, _ALLOWED, _REFUSED)],
+    "sched_setscheduler": _NOT_AGENT,
+    "sched_setparam": _NOT_AGENT,
+    "sched_setattr": _NOT_AGENT,
+    "sched_setaffinity": _NOT_AGENT,
+    "setpriority": _one_process(_PRIO_PROCESS),
+    "ioprio_set": _one_process(_IOPRIO_WHO_PROCESS),
 }

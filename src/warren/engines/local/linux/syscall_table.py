@@ -69,7 +69,7 @@ _ALLOWED = (
     # System V memory and POSIX queues: the ipc namespace is the sandbox's own.
     "shmget 29 194  shmat 30 196  shmctl 31 195  shmdt 67 197  mq_open 240 180  mq_unlink 241 181  "
     "mq_timedsend 242 182  mq_timedreceive 243 183  mq_notify 244 184  mq_getsetattr 245 185  "
-    # Scheduling and limits of this process. Raising any of them needs a capability.
+    # Scheduling and limits of this process. Raising any of them needs a capability. A rule excludes the agent.
     "sched_yield 24 124  sched_setparam 142 118  sched_getparam 143 121  sched_setscheduler 144 119  "
     "sched_getscheduler 145 120  sched_get_priority_max 146 125  sched_get_priority_min 147 126  "
     "sched_rr_get_interval 148 127  sched_setaffinity 203 122  sched_getaffinity 204 123  sched_setattr 314 274  "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from warren.domain.errors import EngineUnavailable, InvalidRequest
@@ -42,6 +42,8 @@ class Layer:
     """The command that makes it hold; empty when it does."""
     stand_in: bool = False
     """Whether another mechanism than usual holds it, which `detail` names."""
+    lacks: str = ""
+    """A promise that this kernel cannot keep, whether or not the layer holds; empty when it keeps all."""
 
 
 def check_names(optional: Iterable[str]) -> None:
@@ -79,11 +81,12 @@ def require(layers: Iterable[Layer], optional: Iterable[str]) -> None:
 
 
 def list_caveats(layers: Iterable[Layer], optional: Iterable[str]) -> list[str]:
-    """Describe the layers that are held by a stand-in, and those that the operator gave up."""
+    """Describe the layers that are held by a stand-in, in part, or were given up by the operator."""
     given_up = frozenset(optional) - WITHOUT_ASKING
     found = list(layers)
     return [
         *(f"layer {layer.name}: {layer.detail}" for layer in found if layer.stand_in),
+        *(f"layer {layer.name}: {layer.lacks}" for layer in found if layer.lacks),
         *(
             f"layer {layer.name} is given up (optional_layers), and does not hold: {layer.detail}"
             for layer in found
@@ -105,12 +108,12 @@ def _probe_namespaces() -> list[Layer]:
 
 
 def _probe_restrictions() -> list[Layer]:
-    about_landlock = f"Landlock ABI {landlock.abi()}"
+    about_landlock, lacks = f"Landlock ABI {landlock.abi()}", landlock.describe_missing(landlock.abi())
     about_seccomp, about_capabilities = "system calls from an allow-list", "no capability in any set"
     no_new_privs = attempt(trials.try_no_new_privs)
     return [
         _layer("seccomp", attempt(trials.try_seccomp), about_seccomp, remedies.SECCOMP),
-        _layer("landlock", attempt(trials.try_landlock), about_landlock, remedies.LANDLOCK),
+        replace(_layer("landlock", attempt(trials.try_landlock), about_landlock, remedies.LANDLOCK), lacks=lacks),
         _layer("capabilities", attempt(trials.try_capabilities), about_capabilities, remedies.for_namespace("user", 0)),
         _layer("no_new_privs", no_new_privs, "setuid programs gain nothing", "use kernel 3.5 or later"),
     ]
