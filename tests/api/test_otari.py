@@ -64,6 +64,24 @@ def test_a_dialect_that_is_open_asks_for_no_key(make_settings: Callable[..., Set
         served.stop()
 
 
+def test_a_dialect_lists_networks_whose_clients_need_no_key(make_settings: Callable[..., Settings]) -> None:
+    """Their sandboxes are those of the named principal, which a key may be too; the native API still wants a key."""
+    door = {"networks": ("127.0.0.1",), "tenant": "tests", "subject": "ann"}
+    served = Served(make_settings(dialects={"otari": door, "onyx": {"networks": ("10.0.0.1",)}}))
+    served.start()
+    try:
+        with Otari(served, "anonymous") as otari, connect(served) as ann:
+            assert otari.python("print(1)")["stdout"] == "1"
+            assert len(ann.get("/api/v1/sandboxes").json()["items"]) == 1
+            forged = {"X-Forwarded-For": "10.0.0.1", "Forwarded": "for=10.0.0.1", "X-Real-IP": "10.0.0.1"}
+            body = {"code": "1", "timeout_ms": 1000}
+            assert otari.http.post("/v1/execute", json=body, headers=forged).status_code == 401
+            assert otari.http.get("/api/v1/sandboxes").status_code == 401
+            assert otari.http.post("/sessions", headers={"Origin": served.url}).status_code == 403
+    finally:
+        served.stop()
+
+
 @pytest.mark.parametrize("path", [None, "deep/large.bin"])
 def test_a_large_file_arrives_whole_wherever_its_path_stands(served: Served, path: str | None) -> None:
     content = os.urandom(5 << 20)

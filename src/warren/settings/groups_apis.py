@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from warren.domain.values import GIB, MIB, Limits
-from warren.settings.kinds import Gpus, Group, Names, Size
+from warren.settings.kinds import Gpus, Group, Names, Networks, Size
 
 
 class DialectSettings(Group):
@@ -17,6 +17,14 @@ class DialectSettings(Group):
     open: bool = Field(
         default=False,
         description="Serve it without a key, on a loopback address only: all clients are one principal.",
+    )
+    networks: Networks = Field(
+        default=(),
+        description="Addresses and networks whose programs need no key: all of them are one principal.",
+    )
+    tenant: str = Field(default="default", min_length=1, max_length=64, description="Tenant of that principal.")
+    subject: str = Field(
+        default="", max_length=64, description="Its subject, which a key may share; when empty, `open:<dialect>`."
     )
 
 

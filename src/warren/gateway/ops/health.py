@@ -200,6 +200,8 @@ class Health:
     async def _identify(self, scope: Request, wanted: Scope) -> Caller:
         client, request_id = scope.get("client"), scope["state"]["request_id"]
         address = client[0] if client else ""
-        principal = await self._auth.identify(scope["headers"], address=address, request_id=request_id)
+        principal = await self._auth.identify(
+            scope["headers"], address=address, request_id=request_id, scheme=scope["scheme"]
+        )
         check_scope(principal, wanted)
         return Caller(principal=principal, request_id=request_id, address=address)

@@ -27,7 +27,11 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 MASKED = (
     "/proc/acpi",
     "/proc/asound",
+    "/proc/cgroups",
+    "/proc/cmdline",
     "/proc/config.gz",
+    "/proc/diskstats",
+    "/proc/fs",
     "/proc/interrupts",
     "/proc/kallsyms",
     "/proc/kcore",
@@ -40,6 +44,8 @@ MASKED = (
     "/proc/latency_stats",
     "/proc/modules",
     "/proc/mtrr",
+    "/proc/partitions",
+    "/proc/pressure",
     "/proc/sched_debug",
     "/proc/scsi",
     "/proc/sysrq-trigger",
@@ -47,7 +53,11 @@ MASKED = (
     "/proc/timer_stats",
     "/proc/vmallocinfo",
 )
-READ_ONLY = ("/proc/bus", "/proc/driver", "/proc/fs", "/proc/irq", "/proc/sys")
+"""The kernel's own secrets, and files that show disks, groups, load and boot options of the host: other tenants."""
+READ_ONLY = ("/proc/bus", "/proc/driver", "/proc/irq", "/proc/sys")
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+RANDOM_ID = "/proc/sys/kernel/random/uuid"
+"""Shown in place of the boot id, which names the host: another one at each reading, and always well-formed."""
 HOST_FILES = (
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -194,6 +204,7 @@ def build_sandbox_plan(request: SandboxRequest) -> tuple[Step, ...]:
         step("proc", target="/proc"),
         step("mask", paths=MASKED),
         step("make_read_only", paths=READ_ONLY),
+        step("bind_again", source=RANDOM_ID, target=BOOT_ID),
         step("tmpfs", target="/tmp", size_bytes=tmpfs_bytes, inodes=request.disk_inodes),
         *([step("add_devices", names=DEVICES, paths=request.nodes)] if request.nodes else []),
         step("tmpfs", target="/dev/shm", size_bytes=tmpfs_bytes, inodes=request.disk_inodes),
