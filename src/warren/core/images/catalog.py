@@ -79,8 +79,9 @@ class Catalog:
         found = [spec for path in paths.values() if alias in (spec := load_spec(path)).aliases]
         if not found:
             raise NotFound(f"there is no image {name!r}{suggest(name, paths)}")
-        # Several images may serve one alias: a fresh service has built only its default image.
-        return next((spec for spec in found if self._load(spec.digest(self._interpreter)) is not None), found[0])
+        # Several images may serve one alias, since a fresh service has built only its default image: the smallest does.
+        built = [spec for spec in found if self._load(spec.digest(self._interpreter)) is not None]
+        return min(built or found, key=lambda spec: len(spec.packages))
 
     def status(self, name: str) -> ImageStatus:
         """Return whether the image is built from the current spec."""
