@@ -187,8 +187,10 @@ def test_a_build_that_a_client_began_goes_on_when_the_client_is_killed(tmp_path:
     with lock.open("w") as held:
         # So that the build waits until the client is gone.
         fcntl.flock(held, fcntl.LOCK_EX)
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen([*PROGRAM, "mcp"], env=env, cwd="/", **pipes) as client:
+        null = subprocess.DEVNULL
+        with subprocess.Popen(
+            [*PROGRAM, "mcp"], env=env, cwd="/", stdin=subprocess.PIPE, stdout=null, stderr=null
+        ) as client:
             wait_for(lambda: _users(lock) - {os.getpid()})
             client.kill()
 
