@@ -60,6 +60,15 @@ SETTINGS: list[tuple[str, tuple[dict[str, Any], ...], dict[str, Any], str]] = [
     ("host_egress", BOTH, {"tenant": {"egress_hosts": ("0.0.0.0/0",)}}, "0.0.0.0/0"),
     ("plain_http", ({},), {"serve": {"host": "0.0.0.0"}}, "serve.trusted_proxies"),
     ("plain_http", ({},), {"serve": {"host": ""}}, "serve.host is every address"),
+    *(
+        (
+            "public_beta",
+            ({}, PRODUCTION),
+            {"dialects": {"chatui": {"public_beta": True, name: value}}},
+            f"chatui.{name}",
+        )
+        for name, value in (("allow_pip", True), ("allow_env", True), ("network", "packages"))
+    ),
     ("any_proxy", ({}, *BOTH), {"serve": {"trusted_proxies": ("0.0.0.0/0",)}}, "0.0.0.0/0"),
     (
         "plain_tracing",

@@ -272,6 +272,21 @@ def _plain_tracing(settings: Settings, _facts: Facts) -> Iterator[str]:
         yield "tracing.endpoint is not encrypted, and tracing.headers would cross the network with it: use https"
 
 
+def _public_beta(settings: Settings, _facts: Facts) -> Iterator[str]:
+    chatui = settings.dialects.chatui
+    forbidden = {
+        "serve.auth is off": not settings.serve.auth,
+        "dialects.chatui.open is on": chatui.open,
+        "dialects.chatui.allow_pip is on": chatui.allow_pip,
+        "dialects.chatui.allow_env is on": chatui.allow_env,
+        f"dialects.chatui.network is {chatui.network}": chatui.network != "none",
+        "engine is bare": settings.engine == "bare",
+    }
+    for what, is_so in forbidden.items():
+        if is_so:
+            yield f"{what}, which dialects.chatui.public_beta forbids: change it, or turn public_beta off"
+
+
 GUARDRAILS = (
     Guardrail("no_auth", is_exposed, _no_auth, can_be_allowed=False),
     Guardrail("open_dialect", is_exposed, _open_dialect, can_be_allowed=False),
@@ -297,4 +312,5 @@ GUARDRAILS = (
     Guardrail("unlocked_image", is_production, _unlocked_image),
     Guardrail("open_data_dir", is_exposed, _open_data_dir),
     Guardrail("plain_tracing", is_production, _plain_tracing),
+    Guardrail("public_beta", lambda settings: settings.dialects.chatui.public_beta, _public_beta, can_be_allowed=False),
 )

@@ -27,6 +27,10 @@ class LimitSettings(Group):
         description="A kernel with more private memory than this is not checkpointed.",
     )
     checkpoints: int = Field(default=_DEFAULTS.checkpoints, description="Cells that a rollback can reach back.")
+    tmp_bytes: Size = Field(
+        default=_DEFAULTS.tmp_bytes,
+        description="Size of `/tmp`; its files count as memory. 0 is a quarter of the memory.",
+    )
 
     def build(self) -> Limits:
         """Build the limits of a sandbox. Raises InvalidRequest for values out of range."""
@@ -39,6 +43,9 @@ class ServeSettings(Group):
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
     auth: bool = Field(default=True, description="Require an API key. Off only on a loopback address.")
+    open_metrics: bool = Field(
+        default=False, description="Serve `/metrics` without a key, for scrapers that have none."
+    )
     cors_origins: Origins = Field(
         default=(), description="Web pages that may call the API from a browser, such as `https://app.example.com`."
     )

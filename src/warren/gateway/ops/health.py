@@ -54,6 +54,7 @@ class Health:
         *,
         reports: Sequence[Report] = (),
         looked_s: float = LOOKED_S,
+        open_metrics: bool = False,
     ) -> None:
         self._service = service
         self._auth = auth
@@ -62,12 +63,11 @@ class Health:
         self._reports = reports
         """Additions of dialects."""
         self._looked_s = looked_s
+        self._open_metrics = open_metrics
         self._looked_at = -math.inf
         self._looking = anyio.Lock(fast_acquire=True)
         self._found: list[str] = []
         self._gpus: tuple[Gpu, ...] = ()
-        self._active = 0
-        """Running sandboxes at the last check."""
         self._table: dict[str, Callable[[Request], Awaitable[ASGIApp]]] = {
             "/livez": self._live,
             "/readyz": self._ready,
@@ -116,7 +116,6 @@ class Health:
 
     async def _ask_store(self) -> None:
         await self._service.store.ping()
-        self._active = (await self._service.store.holding(None)).active
         # A full disk may still take a ping and not the audit entries that wait.
         await self._service.audit.flush()
 
@@ -146,8 +145,6 @@ class Health:
             "status": "error" if reasons else "ok",
             "message": "; ".join(reasons) or None,
             "version": __version__,
-            "session_count": 0 if reasons else self._active,
-            "max_sessions": self._service.policy.everybody.active,
         }
         for report in self._reports:
             body |= report.health()
@@ -194,7 +191,8 @@ class Health:
         }
 
     async def _numbers(self, scope: Request) -> ASGIApp:
-        await self._identify(scope, Scope.READ)
+        if not self._open_metrics:
+            await self._identify(scope, Scope.READ)
         return Reply(await self._metrics.render(), 200, ((b"content-type", CONTENT_TYPE.encode()),))
 
     async def _identify(self, scope: Request, wanted: Scope) -> Caller:

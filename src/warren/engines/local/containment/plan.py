@@ -185,6 +185,8 @@ class SandboxRequest:
     """`attach` for a mount of the keeper, `tmpfs`, or the name of a folder below SHARED."""
     disk_bytes: int
     disk_inodes: int
+    tmp_bytes: int = 0
+    """Size of /tmp; 0 is a quarter of the memory."""
     layers: frozenset[str]
     """The layers in force; steps of other layers are left out."""
     nodes: tuple[str, ...] = ()
@@ -197,7 +199,8 @@ def build_sandbox_plan(request: SandboxRequest) -> tuple[Step, ...]:
     The order is the security argument: mounts need privilege, so they come first; capabilities go
     before the system-call filter, which is last because the steps before it need what it forbids.
     """
-    # Files in memory take at most half of the memory, so that filling them up never kills the agent.
+    # Files in memory take at most half of the memory, so that filling them up never kills the agent; unless the
+    # operator wants a larger /tmp, where a program that fills it is ended as one that takes too much memory.
     tmpfs_bytes = request.memory_bytes // 4
     steps = [
         step("become", uid=SANDBOX_ID, gid=SANDBOX_ID),
@@ -205,7 +208,7 @@ def build_sandbox_plan(request: SandboxRequest) -> tuple[Step, ...]:
         step("mask", paths=MASKED),
         step("make_read_only", paths=READ_ONLY),
         step("bind_again", source=RANDOM_ID, target=BOOT_ID),
-        step("tmpfs", target="/tmp", size_bytes=tmpfs_bytes, inodes=request.disk_inodes),
+        step("tmpfs", target="/tmp", size_bytes=request.tmp_bytes or tmpfs_bytes, inodes=request.disk_inodes),
         *([step("add_devices", names=DEVICES, paths=request.nodes)] if request.nodes else []),
         step("tmpfs", target="/dev/shm", size_bytes=tmpfs_bytes, inodes=request.disk_inodes),
         step("devpts", target="/dev/pts"),

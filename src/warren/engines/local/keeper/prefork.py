@@ -168,6 +168,7 @@ class Prefork:
             workspace=workspace,
             disk_bytes=limits.disk_bytes,
             disk_inodes=limits.disk_inodes,
+            tmp_bytes=limits.tmp_bytes,
             layers=self._layers,
         )
 
