@@ -125,7 +125,7 @@ class Sandboxes:
         self._registry.close()
         if not self._registry.is_busy:
             self._cgroups.remove_all()
-        self._workspaces.close()
+        await self._workspaces.close()
 
     def describe(self) -> Header:
         """Build the greeting of an engine that connects."""
@@ -148,6 +148,7 @@ class Sandboxes:
         if ready is None or not await self._claim(ready, params, limits):
             record = self._registry.create(params["id"], limits, storage, kind.digest, self._find_uid_index())
             try:
+                await self._workspaces.prepare(record, limits)
                 async with self._booting:
                     await self._boot_or_retry(record, params, limits)
             except BaseException:
@@ -170,6 +171,7 @@ class Sandboxes:
         record.state = records.MAKING
         record.save()
         try:
+            await self._workspaces.prepare(record, limits)
             async with self._booting:
                 await self._boot_or_retry(record, params, limits)
         except BaseException:
