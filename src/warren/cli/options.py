@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -148,10 +147,13 @@ class Choice:
 
 def check_machine(choice: Choice) -> None:
     """Raise InvalidRequest for more memory than this machine has: sandboxes that fill it would end each other."""
+    asked = choice.limits.get("memory_bytes")
+    if asked is None:
+        return
+    from warren.bootstrap.machine import read_memory
     from warren.domain.errors import InvalidRequest
 
-    asked, here = choice.limits.get("memory_bytes", 0), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if asked > here:
+    if asked > (here := read_memory()):
         raise InvalidRequest(f"--memory {render_size(asked)} is more than the {render_size(here)} of this machine")
 
 
