@@ -32,6 +32,11 @@ _LIMITS = (
     "quota.creates_per_minute",
     "capacity.active",
     "capacity.executions",
+    "maximum.memory_bytes",
+    "maximum.cpus",
+    "maximum.pids",
+    "maximum.disk_bytes",
+    "disk.free_bytes",
 )
 
 

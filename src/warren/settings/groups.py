@@ -8,7 +8,19 @@ from pydantic import Field, SecretStr
 
 from warren.domain.values import GIB, KIB, MIB, Limits
 from warren.engines.gpus import cdi
-from warren.settings.kinds import Group, Hosts, Names, Networks, Origins, Seconds, Size
+from warren.settings.kinds import (
+    AUTO,
+    AutoCount,
+    AutoNumber,
+    AutoSize,
+    Group,
+    Hosts,
+    Names,
+    Networks,
+    Origins,
+    Seconds,
+    Size,
+)
 
 _DEFAULTS = Limits()
 
@@ -35,6 +47,39 @@ class LimitSettings(Group):
     def build(self) -> Limits:
         """Build the limits of a sandbox. Raises InvalidRequest for values out of range."""
         return Limits(**self.model_dump())
+
+
+class MaximumSettings(Group):
+    """Largest limits of one sandbox, for any caller; 0 is no limit."""
+
+    memory_bytes: AutoSize = Field(
+        default=AUTO,
+        description="Most memory of one sandbox; `auto` is that of this machine, or of the service's control group.",
+    )
+    cpus: AutoNumber = Field(
+        default=AUTO,
+        description="Most processors of one sandbox; `auto` is those of this machine, or of the control group.",
+    )
+    pids: AutoCount = Field(
+        default=AUTO,
+        description="Most processes and threads of one sandbox; `auto` is a quarter of the kernel's `pid_max`.",
+    )
+    disk_bytes: AutoSize = Field(
+        default=AUTO, description="Largest workspace; `auto` is half of the disk that holds `data_dir`."
+    )
+
+
+class DiskSettings(Group):
+    """Space of the disk that is left free. Below it creates, starts and uploads are answered with 507."""
+
+    free_bytes: AutoSize = Field(
+        default=AUTO,
+        description="Bytes of the disk of `data_dir` that stay free; `auto` is 5 % of it, at most 1 GiB. 0 is off.",
+    )
+    free_inodes: AutoCount = Field(
+        default=AUTO,
+        description="Inodes of that disk that stay free; `auto` is 1 % of them, at most 10000. 0 is off.",
+    )
 
 
 class ServeSettings(Group):

@@ -38,6 +38,7 @@ _ALIVE = json_reply({"status": "ok"})
 LOOKED_S = 1.0
 """Engine and store are checked at most once in this time, however many probes come."""
 _PATIENCE_S = 5.0
+_ALMOST_FULL = "disk: almost full, so creates, starts and uploads are refused"
 
 _log = logging.getLogger(__name__)
 
@@ -96,11 +97,12 @@ class Health:
                 store, engine = await self._look("store", self._ask_store), await self._look("engine", self._ask_engine)
                 self._found, self._looked_at = [*store, *engine], time.monotonic()
         stopping = ["stopping: no new work is taken"] if self._service.is_draining else []
-        return [*stopping, *self._found]
+        shortage = [] if self._service.space.find_shortage() is None else [_ALMOST_FULL]
+        return [*stopping, *shortage, *self._found]
 
     def _caveats(self) -> list[str]:
-        """Return what the service refuses on this host although it is ready: for its operator, not for balancers."""
-        return list(getattr(self._service.engine, "caveats", ()))
+        """Return what the service refuses on this host, for its operator: also where it is ready."""
+        return [*filter(None, [self._service.space.find_shortage()]), *getattr(self._service.engine, "caveats", ())]
 
     async def _look(self, what: str, ask: Callable[[], Awaitable[None]]) -> list[str]:
         try:
