@@ -82,7 +82,10 @@ REAL = """
 @pytest.fixture(scope="module")
 def small(make_settings: Callable[..., Settings]) -> Iterator[Served]:
     """A service where few sandboxes are allowed: most creates are then refused, which is fast and documented."""
-    served = Served(make_settings("bare", quota={"active": 4, "sandboxes": 6}, limits={"pids": 200}))
+    # Without maxima: the description is of any machine, and those of this one refuse what it allows.
+    maximum = dict.fromkeys(("memory_bytes", "cpus", "pids", "disk_bytes"), 0)
+    quota = {"active": 4, "sandboxes": 6}
+    served = Served(make_settings("bare", quota=quota, limits={"pids": 200}, maximum=maximum))
     served.start()
     yield served
     with served.client("adam") as adam:
