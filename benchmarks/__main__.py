@@ -38,6 +38,7 @@ NAMES = (
     "workspace",
     "http_warm",
     "http_create",
+    "http_neighbours",
     "http_run",
     "http_idle",
     "http_files",

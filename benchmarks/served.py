@@ -74,11 +74,11 @@ class Served:
     def __init__(self, data: str, **settings: object) -> None:
         env = {name: value for name, value in os.environ.items() if not name.startswith("WARREN_")}
         env |= {f"WARREN_{name.upper()}": str(value) for name, value in settings.items()}
-        warren = os.path.join(os.path.dirname(sys.executable), "warren")
+        self._warren = os.path.join(os.path.dirname(sys.executable), "warren")
         self.data = data
         self._log = open(os.path.join(data, "serve.log"), "ab")  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
-            [warren, "serve", "--port", "0", "--data-dir", data],
+            [self._warren, "serve", "--port", "0", "--data-dir", data],
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -91,9 +91,17 @@ class Served:
             self.process.kill()
             raise
 
-    def client(self) -> Client:
-        """Open one more connection."""
-        return Client(self.port, self.key)
+    def client(self, key: str = "") -> Client:
+        """Open one more connection, with the first key or another."""
+        return Client(self.port, key or self.key)
+
+    def create_key(self, tenant: str) -> str:
+        """Create a key of another tenant."""
+        command = [self._warren, "keys", "create", tenant, "--tenant", tenant, "--json"]
+        env = {name: value for name, value in os.environ.items() if not name.startswith("WARREN_")}
+        env["WARREN_DATA_DIR"] = self.data
+        key: str = json.loads(subprocess.run(command, env=env, check=True, capture_output=True).stdout)["secret"]
+        return key
 
     def stop(self, how: int = signal.SIGTERM) -> None:
         """End the process and wait for it; one that does not end in time is killed. Raises RuntimeError then."""

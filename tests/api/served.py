@@ -111,6 +111,7 @@ class Served:
                     log_config=None,
                     access_log=False,
                     lifespan="off",
+                    proxy_headers=False,
                 )
                 self._server = server = uvicorn.Server(config)
                 self._ready.set()

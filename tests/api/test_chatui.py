@@ -254,6 +254,25 @@ def test_what_ran_too_long_says_what_it_wrote_and_not_how_it_was_ended(served: S
     assert own["stderr"].endswith("ValueError: its own\n")
 
 
+def test_an_interrupt_that_a_program_raises_is_named_by_its_class(served: Served) -> None:
+    with Chatui(served) as chatui:
+        done = chatui.run("raise KeyboardInterrupt")
+        killed = chatui.run("import os, signal; signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), 2)")
+
+    assert done["error_type"] == "KeyboardInterrupt"
+    assert done["error"].startswith("Traceback (most recent call last):")
+    assert killed["error_type"] == "ProcessSignalError"
+
+
+def test_a_program_that_does_not_compile_has_the_heading_of_a_traceback(served: Served) -> None:
+    with Chatui(served) as chatui:
+        done = chatui.run("import sys\nx = (")
+
+    lines = done["stderr"].splitlines()
+    assert lines[:2] == ["Traceback (most recent call last):", '  File "<user_code>", line 2']
+    assert (done["error"], done["error_type"]) == (done["stderr"].strip(), "SyntaxError")
+
+
 def test_an_address_that_only_its_clients_know_refuses_in_its_words(served: Served) -> None:
     with connect(served, "anonymous") as anonymous:
         its, ours = anonymous.get("/health/details"), anonymous.get("/healthz/details")

@@ -47,6 +47,39 @@ def request(served: Served, head: str, body: bytes = b"", method: str = "POST", 
     return served.send_raw(f"{start}{head}\r\n".encode() + body)
 
 
+@pytest.mark.parametrize("path", ["/livez", "/api/v1/sandboxes", "/nothing"])
+@pytest.mark.parametrize("hosts", ["", "Host: 127.0.0.1\r\nHost: 127.0.0.1\r\n", "Host: a\r\nHost: b\r\n"])
+def test_a_request_has_one_host(narrow: Served, path: str, hosts: str) -> None:
+    """A proxy that takes the first and a service that takes the last disagree about who is asked."""
+    head = f"{hosts}Authorization: Bearer {narrow.keys['ann']}\r\nConnection: close\r\n\r\n"
+
+    assert narrow.send_raw(f"GET {path} HTTP/1.1\r\n{head}".encode()).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_program_that_speaks_http_1_0_needs_no_host(narrow: Served) -> None:
+    assert narrow.send_raw(b"GET /livez HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "path", ["/api%2fv1/sandboxes", "/api/v1%2Fsandboxes", "/api%2Fv1%2Fsandboxes", "/k%2f{key}/api/v1/sandboxes"]
+)
+def test_a_slash_that_is_written_as_a_code_is_no_part_of_an_address(narrow: Served, path: str) -> None:
+    """A proxy with a rule for /api/v1 does not see it there."""
+    answer = request(narrow, "", method="GET", path=path.format(key=narrow.keys["ann"]))
+
+    assert answer.startswith(b"HTTP/1.1 404 ")
+
+
+@pytest.mark.parametrize("named", [{"Origin": "https://page.example"}, {"Sec-Fetch-Site": "cross-site"}])
+def test_a_browser_names_the_type_of_what_it_sends(client: httpx.Client, named: dict[str, str]) -> None:
+    """A page of any site makes a browser send text; only with a type that is JSON it has to ask first."""
+    body = b'{"nothing": 1}'
+
+    assert client.post("/run", content=body, headers=named).status_code == 415
+    assert client.post("/run", content=body, headers={**named, "Content-Type": "application/json"}).status_code == 422
+    assert client.post("/run", content=body).status_code == 422
+
+
 def test_a_body_over_the_limit_is_refused_before_it_is_read(narrow: Served) -> None:
     answer = request(narrow, f"Content-Type: application/json\r\nContent-Length: {10 * LIMIT}\r\n")
 

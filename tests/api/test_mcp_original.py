@@ -143,6 +143,18 @@ def test_names_of_packages_and_of_sessions_are_nothing_but_names(mcp: Mcp) -> No
     mcp.talk(work)
 
 
+def test_quotes_around_a_requirement_are_no_part_of_it(mcp: Mcp) -> None:
+    async def work(client: Client) -> None:
+        for packages in ('"no-such-x>=1.20"', "'no-such-x' \"no-such-y[a]==2.*\""):
+            refused = told(await client.call_tool("install_packages", {"packages": packages}))
+            # The names are good: this engine has no package index.
+            assert "has no package index" in refused["output"]
+        open_end = told(await client.call_tool("install_packages", {"packages": "'x"}))
+        assert open_end["output"] == "No closing quotation."
+
+    mcp.talk(work)
+
+
 def test_quotes_in_background_commands_and_secrets_of_the_service_are_no_concern(mcp: Mcp) -> None:
     async def work(client: Client) -> None:
         asked = {"command": """echo 'it'"'"'s' "fine"; env""", "background": True}

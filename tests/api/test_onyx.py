@@ -202,4 +202,44 @@ def test_the_name_of_a_file_cannot_break_the_answer(onyx: Onyx) -> None:
 
     assert answer.content == b"abc"
     assert "x-evil" not in answer.headers
-    assert answer.headers["content-disposition"].startswith('attachment; filename="a_b')
+    assert answer.headers["content-disposition"].startswith('attachment; filename="a_22b_0D')
+
+
+def test_a_session_skips_files_that_are_gone_and_a_program_without_one_does_not(onyx: Onyx) -> None:
+    file = onyx.upload(b"abc")
+    session = onyx.http.post("/v1/sessions", json={"files": [{"path": "a.txt", "file_id": file}]}).json()["session_id"]
+    onyx.http.delete(f"/v1/files/{file}")
+    body = {"code": "print(open('a.txt').read())", "files": [{"path": "a.txt", "file_id": file}]}
+    ran = onyx.http.post(f"/v1/sessions/{session}/python", json=body)
+    refused = onyx.http.post("/v1/execute", json=body)
+    bad = onyx.http.post(f"/v1/sessions/{session}/python", json={**body, "files": [{"path": "/x", "file_id": file}]})
+    onyx.http.delete(f"/v1/sessions/{session}")
+
+    assert (ran.status_code, ran.json()["stdout"]) == (200, "abc\n")
+    assert (refused.status_code, bad.status_code) == (404, 422)
+
+
+def test_a_file_of_a_session_without_a_path_goes_where_its_name_says(onyx: Onyx) -> None:
+    session = onyx.http.post("/v1/sessions", json={}).json()["session_id"]
+    address = f"/v1/sessions/{session}/files"
+    written = onyx.http.post(address, files={"file": ("deep/b.txt", b"abc")})
+    outside = onyx.http.post(address, files={"file": ("../b.txt", b"abc")})
+    read = onyx.http.get(f"{address}/deep/b.txt")
+    onyx.http.delete(f"/v1/sessions/{session}")
+
+    assert (written.status_code, read.content, outside.status_code) == (204, b"abc", 422)
+
+
+def test_a_name_is_kept_as_it_was_sent(onyx: Onyx) -> None:
+    onyx.upload(b"abc", "100%22.txt")
+
+    assert [each["filename"] for each in onyx.files()] == ["100%22.txt"]
+
+
+def test_a_program_that_does_not_compile_shows_no_file_of_the_service(onyx: Onyx) -> None:
+    stderr = onyx.execute("def f(:\n  pass")["stderr"]
+
+    assert stderr.startswith('  File "')
+    assert '__main__.py", line 1\n' in stderr
+    assert "ast.py" not in stderr
+    assert stderr.endswith("SyntaxError: invalid syntax\n")

@@ -6,6 +6,7 @@ import concurrent.futures
 import os
 from typing import TYPE_CHECKING
 
+import anyio
 import httpx
 import pytest
 
@@ -64,6 +65,24 @@ def test_a_dialect_that_is_open_asks_for_no_key(make_settings: Callable[..., Set
         served.stop()
 
 
+def test_a_dialect_lists_networks_whose_clients_need_no_key(make_settings: Callable[..., Settings]) -> None:
+    """Their sandboxes are those of the named principal, which a key may be too; the native API still wants a key."""
+    door = {"networks": ("127.0.0.1",), "tenant": "tests", "subject": "ann"}
+    served = Served(make_settings(dialects={"otari": door, "onyx": {"networks": ("10.0.0.1",)}}))
+    served.start()
+    try:
+        with Otari(served, "anonymous") as otari, connect(served) as ann:
+            assert otari.python("print(1)")["stdout"] == "1"
+            assert len(ann.get("/api/v1/sandboxes").json()["items"]) == 1
+            forged = {"X-Forwarded-For": "10.0.0.1", "Forwarded": "for=10.0.0.1", "X-Real-IP": "10.0.0.1"}
+            body = {"code": "1", "timeout_ms": 1000}
+            assert otari.http.post("/v1/execute", json=body, headers=forged).status_code == 401
+            assert otari.http.get("/api/v1/sandboxes").status_code == 401
+            assert otari.http.post("/sessions", headers={"Origin": served.url}).status_code == 403
+    finally:
+        served.stop()
+
+
 @pytest.mark.parametrize("path", [None, "deep/large.bin"])
 def test_a_large_file_arrives_whole_wherever_its_path_stands(served: Served, path: str | None) -> None:
     content = os.urandom(5 << 20)
@@ -102,6 +121,82 @@ def test_a_file_over_the_limit_is_refused_and_nothing_of_it_stays(
         served.stop()
 
 
+@pytest.mark.parametrize(
+    ("session", "status"), [("sbx_000000000000000000000000", 404), ("", 413)], ids=["no session", "too large"]
+)
+def test_a_refusal_reaches_a_client_that_sends_all_before_it_reads(served: Served, session: str, status: int) -> None:
+    """As otari's own gateway does, with httpx.AsyncClient."""
+
+    async def upload(path: str) -> httpx.Response:
+        key = {"Authorization": f"Bearer {served.keys['ann']}"}
+        async with httpx.AsyncClient(base_url=served.url, headers=key, timeout=60, trust_env=False) as client:
+            return await client.post(path, files={"file": ("f", bytes(120 << 20))})
+
+    with Otari(served) as otari:
+        refused = anyio.run(upload, f"/sessions/{session or otari.id}/files")
+
+    assert refused.status_code == status
+
+
+def test_health_counts_the_sessions_of_now_and_names_the_limit_that_refuses(
+    make_settings: Callable[..., Settings],
+) -> None:
+    served = Served(make_settings(quota={"active": 3, "sandboxes": 5}, capacity={"active": 9}))
+    served.start()
+    try:
+        with Otari(served) as otari, served.client() as native:
+            other = native.post("/sandboxes", json={}).json()["id"]
+            before = otari.http.get("/health").json()
+            with Otari(served):
+                during = otari.http.get("/health").json()
+                refused = otari.http.post("/sessions")
+            after = otari.http.get("/health").json()
+            native.delete(f"/sandboxes/{other}")
+    finally:
+        served.stop()
+
+    assert [each["session_count"] for each in (before, during, after)] == [1, 2, 1]
+    assert before["max_sessions"] == 3
+    assert refused.json() == {"detail": "sandbox holds 3 sessions (max=3)"}
+
+
+def test_a_session_has_the_image_that_its_client_names_and_the_operator_allows(
+    make_settings: Callable[..., Settings],
+) -> None:
+    served = Served(make_settings(image="data", dialects={"otari": {"image": "nowhere", "images": ["them=python"]}}))
+    served.start()
+    try:
+        with connect(served) as http:
+            made = http.post("/sessions", json={"image": "them:latest"})
+            other = http.post("/sessions", json={"image": "else"})
+            http.delete(f"/sessions/{made.json()['session_id']}")
+    finally:
+        served.stop()
+
+    assert (made.status_code, made.json()["image"]) == (201, "python")
+    assert other.status_code == 404
+    assert "nowhere" in other.json()["detail"]
+
+
+def test_a_session_says_where_its_workspace_and_its_library_are(served: Served) -> None:
+    if served.settings.engine != "local":
+        pytest.skip("the bare engine sets no variables")
+    code = "import os; print(os.environ['SANDBOX_WORKSPACE'], os.getcwd(), os.environ['PYTHONPATH'])"
+    with Otari(served) as otari:
+        done = otari.python(code)
+        shell = otari.bash('echo "$SANDBOX_WORKSPACE"')
+
+    assert done["stdout"] == "/workspace /workspace /tmp/.warren/lib"
+    assert shell["stdout"] == "/workspace\n"
+
+
+def test_carets_stand_below_what_they_mean_on_a_last_line_without_a_line_feed(served: Served) -> None:
+    with Otari(served) as otari:
+        lines = otari.python("x = 0\ny = 1 / x")["stderr"].splitlines()
+
+    assert lines[2:4] == ["    y = 1 / x", "        ~~^~~"]
+
+
 def test_a_command_longer_than_an_argument_may_be_runs(served: Served) -> None:
     with Otari(served) as otari:
         done = otari.bash("# " + "x" * 150_000 + "\nread line; echo [$line]; echo $((6 * 7)); exit 3")
@@ -117,7 +212,10 @@ def test_a_program_that_uses_too_much_memory_is_said_to(served: Served) -> None:
         done = otari.python("print('so far', flush=True)\nb = [bytearray(64 << 20) for _ in range(64)]")
 
         assert done["return_code"] == -1
-        assert (done["stdout"], done["stderr"]) == ("so far\n", "runner: killed by sandbox limit (memory)\n")
+        said, runner = done["stderr"].splitlines()
+        assert (done["stdout"], runner) == ("so far\n", "runner: killed by sandbox limit (memory)")
+        assert said.startswith("sandbox: It needed more memory than the limit of 1.5 GiB")
+        assert "variables are as they were" in said
         assert otari.python("print(x)")["stdout"] == "1"
 
 

@@ -88,6 +88,7 @@ def test_code_calls_a_tool_and_gets_its_answer(client: httpx.Client, session: st
     assert shown["tool_count"] == 1
     assert shown["stub_path"].startswith("/")
     assert shown["stub_path"].endswith("/_platform_tools.py")
+    assert run(client, session, "ls -A", "bash_code_execution")["stdout"] == ""
     assert done["stdout"] == "{'echo': {'q': 'a', 'n': [1, 2]}} Programmatic tool look_up.", done
     (asked,) = server.asked
     assert set(asked) == {"call_id", "name", "input"}

@@ -132,7 +132,7 @@ def test_10_what_was_written_before_a_timeout_is_there_and_so_are_the_variables(
     content = done["result_block"]["content"]
 
     assert content["stdout"] == "out\n"
-    assert content["stderr"] == "err\nrunner: execution timed out after 3s\n"
+    assert content["stderr"] == "err\nsandbox: the variables are kept\nrunner: execution timed out after 3s\n"
     assert (content["return_code"], done["timed_out"], done["state"]) == (-1, True, "kept")
     assert otari.python("print(x)")["stdout"] == "42"
 

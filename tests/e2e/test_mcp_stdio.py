@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
 import json
 import os
 import signal
@@ -16,8 +18,10 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from api.mcp_client import text
+from api.served import wait_for
 from e2e.forked import Forked
 from e2e.serving import DEADLINE_S, PROGRAM, RunningService
+from warren.core.images.catalog import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,3 +176,34 @@ def test_a_service_that_runs_is_used_also_once_it_was_killed_and_started_again(p
         assert "no service answers" in client.call("run_python", code="1")
         assert client.leave() == 0
     assert not os.path.exists(place.folder / "warren.sock")
+
+
+def test_a_build_that_a_client_began_goes_on_when_the_client_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text("name = 'tiny'\npackages = []\n")
+    data, lock = tmp_path / "data", tmp_path / "data" / "images" / ".lock"
+    lock.parent.mkdir(parents=True)
+    names = {"DATA_DIR": data, "IMAGE": "tiny", "IMAGE_DIRS": tmp_path, "ENGINE": "bare", "ALLOW_BARE": "true"}
+    env = {"PATH": os.defpath, "HOME": str(tmp_path)} | {f"WARREN_{name}": str(value) for name, value in names.items()}
+    with lock.open("w") as held:
+        # So that the build waits until the client is gone.
+        fcntl.flock(held, fcntl.LOCK_EX)
+        null = subprocess.DEVNULL
+        with subprocess.Popen(
+            [*PROGRAM, "mcp"], env=env, cwd="/", stdin=subprocess.PIPE, stdout=null, stderr=null
+        ) as client:
+            wait_for(lambda: _users(lock) - {os.getpid()})
+            client.kill()
+
+    catalog = Catalog(str(data), [str(tmp_path)])
+    wait_for(lambda: catalog.status("tiny").built)
+    wait_for(lambda: not _users(lock))
+
+
+def _users(path: Path) -> set[int]:
+    """Return the processes that have a file open."""
+    found = set()
+    for link in glob.glob("/proc/[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(link) == str(path):
+                found.add(int(link.split("/")[2]))
+    return found

@@ -16,9 +16,9 @@ import pytest
 from security.egress_world import DEADLINE_S, PUBLIC, World, open_world, read_request
 from warren.core.egress.control import NewSecret
 from warren.core.egress.internal_hosts import InnerAnswer
-from warren.core.egress.secret_broker import Cleaner, spell
+from warren.core.egress.secret_broker import Broker, Cleaner, spell
 from warren.core.sandboxes.changes import SandboxChanges
-from warren.domain.egress import PACKAGES_HOST, Egress
+from warren.domain.egress import PACKAGES_HOST, Brokered, Egress
 from warren.domain.values import ExecKind, ExecRequest, new_id
 
 if TYPE_CHECKING:
@@ -123,6 +123,43 @@ def test_what_stands_for_a_value_is_not_held_back_when_it_ends_as_a_value_begins
 
     assert cleaner.feed(b"data: c2l0") == b"data: placeholder-abc"
     assert cleaner.feed(b"c2l0") == b"placeholder-abc"
+
+
+def test_a_value_is_not_released_because_a_program_wrote_text_that_ends_as_it_begins() -> None:
+    """The program's text is where its own header is echoed, and where the start of the value is echoed."""
+    filled, written = b"QUtJQXh5", b"c2xvdEFLSUE="
+    cleaner = Cleaner([(b"AKIAsecret", b"wsec_0"), (filled, written + b"AKIA")])
+
+    assert b"secret" not in cleaner.feed(written + b"AKIA") + cleaner.feed(b"secret") + cleaner.end()
+
+
+def test_values_that_overlap_in_an_answer_leave_nothing_of_either() -> None:
+    """Two headers that a server joins: the program chose the second so that it ends as the value begins."""
+    cleaner = Cleaner([(b"xoxbsecret", b"wsec_0"), (b"QUJDxoxb", b"mine")])
+
+    assert cleaner.feed(b"<QUJDxoxbsecret>") + cleaner.end() == b"<mine>"
+    assert cleaner.feed(b"<QUJDxoxb") + cleaner.feed(b"sec") + cleaner.feed(b"ret>") + cleaner.end() == b"<mine>"
+
+
+def test_a_secret_in_basic_credentials_is_found_however_an_honest_server_writes_them() -> None:
+    """The program adds bytes around the placeholder, so that neighbours and alignment are its choice."""
+    value = ">>>???>>>-the-secret-~~~"
+    brokered = Brokered(
+        sandbox_id="sbx", name="KEY", placeholder="wsec_0", hosts=("a.example",), value=value, created_at=0.0
+    )
+    for before in ("", "u:", "us:", "use:"):
+        broker = Broker((brokered,))
+        written = base64.b64encode(f"{before}wsec_0".encode())
+        (_, sent), _ = broker.fill([(b"Authorization", b"Basic " + written)])
+        filled = sent.removeprefix(b"Basic ").decode()
+        lower = filled.replace("+", "%2b").replace("/", "%2f").replace("=", "%3d")
+        for way in (filled, filled.replace("/", "\\/"), quote(filled, safe=""), lower):
+            for size in (1, 2, 7, 1000):
+                cleaner = broker.cleaner()
+                assert cleaner is not None
+                pieces = [way.encode()[at : at + size] for at in range(0, len(way), size)]
+                told = b"".join(cleaner.feed(piece) for piece in pieces) + cleaner.end()
+                assert told == written
 
 
 def test_a_request_does_not_become_many_times_as_long_with_values_in_it(world: World, sandbox: str) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import uuid
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from security.arena import PROGRAMS, ROOTLESS, report
@@ -143,7 +145,8 @@ async def test_proc_tells_nothing_of_the_machine_and_changes_nothing(subject: Su
         "/proc/kcore", "/proc/kallsyms", "/proc/keys", "/proc/key-users", "/proc/kmsg", "/proc/modules",
         "/proc/sched_debug", "/proc/timer_list", "/proc/vmallocinfo", "/proc/interrupts", "/proc/latency_stats",
         "/proc/kpagecount", "/proc/kpageflags", "/proc/kpagecgroup", "/proc/config.gz", "/proc/mtrr",
-        "/proc/slabinfo", "/proc/iomem", "/proc/ioports",
+        "/proc/slabinfo", "/proc/iomem", "/proc/ioports", "/proc/diskstats", "/proc/partitions", "/proc/cgroups",
+        "/proc/cmdline",
     ]  # fmt: skip
     code = (
         "import json, re\n"
@@ -158,6 +161,31 @@ async def test_proc_tells_nothing_of_the_machine_and_changes_nothing(subject: Su
         sizes = json.loads(await printed(agent, code))
 
     assert not any(sizes.values()), sizes
+
+
+async def test_proc_shows_no_disk_no_load_and_no_name_of_the_host_and_what_programs_need(subject: Subject) -> None:
+    """Each workspace is a disk of the host, so their list is the list of tenants."""
+    needed = [
+        *("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "uptime", "version", "vmstat", "self/mountinfo"),
+        *("sys/kernel/osrelease", "sys/kernel/hostname", "sys/kernel/pid_max", "sys/vm/overcommit_memory"),
+        *("sys/net/core/somaxconn", "sys/fs/file-max"),
+    ]
+    code = (
+        "import json, os\n"
+        "def read(path):\n"
+        "    with open('/proc/' + path) as file: return file.read().strip()\n"
+        "there = [name for name in ('fs', 'pressure') if os.path.exists('/proc/' + name)]\n"
+        "folders = {name: os.listdir('/proc/' + name) for name in there}\n"
+        f"missing = [path for path in {needed!r} if not read(path)]\n"
+        "print(json.dumps([folders, missing, read('sys/kernel/random/boot_id')]))"
+    )
+    async with subject.linked_sandbox() as agent:
+        folders, missing, boot_id = json.loads(await printed(agent, code))
+
+    assert not any(folders.values())
+    assert missing == []
+    assert str(uuid.UUID(boot_id)) == boot_id
+    assert boot_id != (await anyio.Path("/proc/sys/kernel/random/boot_id").read_text()).strip()
 
 
 async def test_kernel_settings_cannot_be_written(subject: Subject) -> None:

@@ -33,6 +33,7 @@ NO_HTTP = {
     "a status of letters": b"HTTP/1.1 abc OK\r\n\r\n",
     "a status beyond all": b"HTTP/1.1 999999 OK\r\n\r\n",
     "a head without an end": OK + b"X: " + b"y" * 200_000,
+    "a head of 100 kB": OK + b"X: " + b"y" * 100_000 + b"\r\nContent-Length: 0\r\n\r\n",
     "a thousand headers": OK + b"X: y\r\n" * 5000 + b"\r\n",
     "more headers than we take": OK + b"X: y\r\n" * 300 + b"Content-Length: 0\r\n\r\n",
     "a status that we cannot pass on": b"HTTP/1.1 999 No\r\nContent-Length: 0\r\n\r\n",

@@ -74,12 +74,15 @@ EXPECTED: dict[str, tuple[str, dict[str, Any], set[str]]] = {
             "jwt.tenant": "default",
             "jwt.default_scope": "run",
             "capacity.executions": 10,
-            "dialects.chatui.executions_per_minute": 30,
+            "jwt.max_age_s": 366 * 86_400,
+            "dialects.chatui.executions_per_minute": 15,
+            "dialects.chatui.executions_window_s": 30,
             "dialects.chatui.creates_per_minute": 10,
             "dialects.chatui.memory_bytes": 768 << 20,
             "limits.cpus": 1.5,
             "limits.pids": 128,
-            "limits.disk_bytes": 512 << 20,
+            "limits.tmp_bytes": 512 << 20,
+            "limits.disk_bytes": 2 << 30,
             "dialects.chatui.allow_pip": True,
             "render.version": "v2",
             "render.timeout_s": 90,
@@ -87,7 +90,6 @@ EXPECTED: dict[str, tuple[str, dict[str, Any], set[str]]] = {
             "render.cpus": 2.0,
         },
         {
-            "METRICS_AUTH_REQUIRED",
             "API_KEYS",
             "CORS_ALLOW_METHODS",
             "GATEWAY_DOCKER_HOST",
@@ -95,7 +97,7 @@ EXPECTED: dict[str, tuple[str, dict[str, Any], set[str]]] = {
             "REQUIRE_SHARED_STATE",
             "SANDBOX_IMAGE",
             "SANDBOX_UID",
-            "SANDBOX_TMP_ROOT_SIZE",
+            "SANDBOX_HOME_TMPFS_SIZE",
             "RENDER_SANDBOX_SHM_SIZE",
         },
     ),
@@ -152,7 +154,7 @@ def test_it_prints_toml_and_says_beside_it_what_was_not_taken(run: Callable[...,
 
     assert code == 0
     assert tomllib.loads(out)["dialects"]["chatui"]["max_timeout_s"] == 240
-    assert "This is ChatUI's code execution gateway. 39 settings are above." in err
+    assert "This is ChatUI's code execution gateway. 41 settings are above." in err
     assert "REDIS_URL " in err
     assert "replace-with-a-long" not in out + err
 
@@ -163,7 +165,7 @@ def test_a_file_is_written_for_its_owner_alone_and_never_over_another(
     target = tmp_path / "warren.toml"
     code, out, _ = run(str(FOLDER / "chatui.env"), "-o", str(target))
     assert (code, stat.S_IMODE(target.stat().st_mode)) == (0, 0o600)
-    assert f"39 settings are in {target}" in out
+    assert f"41 settings are in {target}" in out
     assert "0123456789abcdef" in target.read_text()
     assert "0123456789abcdef" not in out
 
@@ -248,3 +250,63 @@ def test_what_cannot_be_read_is_said(name: str, content: bytes, why: str, tmp_pa
 
     with pytest.raises(InvalidRequest, match=why):
         import_file(str(tmp_path / name))
+
+
+def import_text(tmp_path: Path, text: str, name: str = ".env", original: str | None = "chatui") -> Any:
+    (tmp_path / name).write_text(text)
+    return import_file(str(tmp_path / name), original)
+
+
+@pytest.mark.parametrize(
+    ("ports", "port"),
+    [
+        ('["8080:8000"]', 8080),
+        ("\n      - 127.0.0.1:8081:8000/tcp\n      - 9000:9000", 8081),
+        ('\n      - "${GATEWAY_PORT:-8082}:8000"', 8082),
+        ("\n      - target: 8000\n        published: 8083", 8083),
+    ],
+)
+def test_a_port_that_a_compose_file_publishes_is_the_services(tmp_path: Path, ports: str, port: int) -> None:
+    text = f"services:\n  gateway:\n    environment:\n      MAX_TIMEOUT: 60\n    ports: {ports}\n"
+    found = import_text(tmp_path, text, "compose.yml", None if "[" not in ports else "chatui")
+
+    assert found.values["serve.port"] == (port, "ports.8000")
+
+
+def test_a_rate_of_an_hour_stays_one_of_an_hour(tmp_path: Path) -> None:
+    text = "CONTAINER_RATE_LIMIT_REQUESTS_PER_WINDOW=10\nCONTAINER_RATE_LIMIT_WINDOW_SECONDS=3600\n"
+    chosen = import_text(tmp_path, text).values
+
+    assert chosen["dialects.chatui.creates_per_minute"][0] == 10
+    assert chosen["dialects.chatui.creates_window_s"][0] == 3600
+
+
+def test_a_stronger_isolation_than_here_is_warned_of(tmp_path: Path) -> None:
+    left = import_text(tmp_path, "SANDBOX_RUNTIME=runsc\nREQUIRE_STRONG_SANDBOX_ISOLATION=true\n").left
+
+    assert set(left) == {"SANDBOX_RUNTIME", "REQUIRE_STRONG_SANDBOX_ISOLATION"}
+    assert all("isolates less than gVisor" in why for why in left.values())
+
+
+def test_modes_of_the_original_are_modes_here(tmp_path: Path) -> None:
+    chosen = import_text(tmp_path, "PUBLIC_BETA_MODE=true\nMETRICS_AUTH_REQUIRED=false\n").values
+
+    assert {name: value for name, (value, _) in chosen.items()} == {
+        "dialects.chatui.public_beta": True,
+        "env": "production",
+        "serve.open_metrics": True,
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ALLOWED_HOSTS",
+        "RENDER_ALLOWED_HOSTS",
+        "RENDER_SANDBOX_CPU_PERIOD",
+        "RENDER_SANDBOX_HOME_TMPFS_SIZE",
+        "LATEX_MAX_TEX_CHARS",
+    ],
+)
+def test_a_setting_that_the_original_has_is_known(tmp_path: Path, name: str) -> None:
+    assert "has no such setting" not in import_text(tmp_path, f"{name}=1000m\n").left.get(name, "")

@@ -31,6 +31,9 @@ SETTINGS: list[tuple[str, tuple[dict[str, Any], ...], dict[str, Any], str]] = [
     ("no_auth", ({},), {"serve": {"auth": False, "ports_url": "https://*.apps.example.com"}}, "serve.auth is off"),
     ("short_secret", (PRODUCTION,), {"jwt": {"secret": "x" * 31}}, "jwt.secret has less than 32"),
     ("open_dialect", BOTH, {"dialects": {"onyx": {"open": True}}}, "dialects.onyx.open lets anyone"),
+    ("any_network", ({}, *BOTH), {"dialects": {"onyx": {"networks": ("::/0",)}}}, "dialects.onyx.networks has ::/0"),
+    ("proxy_network", BOTH, {"dialects": {"otari": {"networks": ("127.0.0.1",)}}}, "networks has 127.0.0.1"),
+    ("proxy_network", (PUBLIC,), {"dialects": {"otari": {"networks": ("10.0.0.0/24",)}}}, "networks has 10.0.0.0/24"),
     ("cors_any", BOTH, {"serve": {"cors_origins": ("*",)}}, "serve.cors_origins is *"),
     ("cors_any", ({},), {"serve": {"cors_origins": ("*",), "auth": False}}, "serve.cors_origins is *"),
     ("cors_plain", (PRODUCTION,), {"serve": {"cors_origins": ("http://a.example",)}}, "http://a.example"),
@@ -57,6 +60,15 @@ SETTINGS: list[tuple[str, tuple[dict[str, Any], ...], dict[str, Any], str]] = [
     ("host_egress", BOTH, {"tenant": {"egress_hosts": ("0.0.0.0/0",)}}, "0.0.0.0/0"),
     ("plain_http", ({},), {"serve": {"host": "0.0.0.0"}}, "serve.trusted_proxies"),
     ("plain_http", ({},), {"serve": {"host": ""}}, "serve.host is every address"),
+    *(
+        (
+            "public_beta",
+            ({}, PRODUCTION),
+            {"dialects": {"chatui": {"public_beta": True, name: value}}},
+            f"chatui.{name}",
+        )
+        for name, value in (("allow_pip", True), ("allow_env", True), ("network", "packages"))
+    ),
     ("any_proxy", ({}, *BOTH), {"serve": {"trusted_proxies": ("0.0.0.0/0",)}}, "0.0.0.0/0"),
     (
         "plain_tracing",

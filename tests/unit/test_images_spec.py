@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -234,3 +235,26 @@ def test_the_specs_that_come_with_warren_are_pinned_and_locked(tmp_path: Path) -
         assert spec.lock is not None, spec.name
         assert spec.description
         assert all("==" in package for package in spec.packages), spec.name
+
+
+def test_an_alias_of_two_images_is_the_one_that_is_built(tmp_path: Path) -> None:
+    for name in ("able", "baker"):
+        write(tmp_path, f"name = '{name}'\naliases = ['acme/any']\npackages = []", name=name)
+    catalog = Catalog(str(tmp_path / "data"), [str(tmp_path)])
+
+    assert catalog.spec("acme/any").name == "able"
+    folder = tmp_path / "data" / "images" / catalog.status("baker").digest
+    folder.mkdir(parents=True)
+    fields = {"name": "baker", "digest": folder.name, "root": "host", "interpreter_prefix": "/", "env": {}}
+    image = {**fields, "interpreter_inside": "/", "preload": []}
+    (folder / "image.json").write_text(json.dumps({"image": image, "size_bytes": 1, "built_at": 0}))
+
+    assert catalog.get("acme/any:3.12").name == "baker"
+
+
+@pytest.mark.parametrize("alias", ["mcpgateway/sandbox-python", "mcpgateway/sandbox-runtime"])
+def test_images_of_the_sandboxes_page_can_be_served_by_the_default_image(tmp_path: Path, alias: str) -> None:
+    catalog = Catalog(str(tmp_path))
+
+    assert alias in catalog.spec("data").aliases
+    assert catalog.spec(f"{alias}:3.12").name == "python"

@@ -45,15 +45,16 @@ class Blob:
 class Blobs:
     """The blobs of one folder, which is created at first use. Raises StoreError when the disk fails."""
 
-    def __init__(self, folder: str, *, is_flushed: bool = True) -> None:
-        """Without flushing, a power failure may lose blobs that have a row: see `sizes`."""
+    def __init__(self, folder: str, check_space: Callable[[], None] = lambda: None) -> None:
+        """Before each write `check_space` is called; it raises where the disk has no space for one."""
         self._folder = folder
-        self._is_flushed = is_flushed
+        self._check_space = check_space
 
     @contextlib.asynccontextmanager
     async def write(self, source: bytes | AsyncIterable[bytes], *, max_bytes: int | None = None) -> AsyncIterator[Blob]:
         """Write a blob, and keep it if the body, which writes its row, succeeds. Raises TooLarge above `max_bytes`."""
-        draft = await to_thread.run_sync(_Draft, self._folder, max_bytes, self._is_flushed)
+        self._check_space()
+        draft = await to_thread.run_sync(_Draft, self._folder, max_bytes)
         try:
             if isinstance(source, bytes):
                 yield await to_thread.run_sync(draft.finish, source)
@@ -157,10 +158,9 @@ class Reading:
 class _Draft:
     """A blob that is being written. It is locked until it is closed, so that a sweep skips it."""
 
-    def __init__(self, folder: str, max_bytes: int | None, is_flushed: bool) -> None:
+    def __init__(self, folder: str, max_bytes: int | None) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
-        self._is_flushed = is_flushed
         self._name = secrets.token_hex(16)
         self._hash = hashlib.sha256()
         self._size = 0
@@ -181,20 +181,16 @@ class _Draft:
                 view = view[os.write(self._file, view) :]
 
     def finish(self, content: bytes) -> Blob:
-        """Write the rest, so that it survives this process, or if flushed the host."""
+        """Write the rest, and all of it to the disk: it survives this host's power, and a disk that is full later."""
         self.write(content)
-        if self._is_flushed:
-            with _explained(self._folder):
-                self._flush()
+        with _explained(self._folder):
+            os.fsync(self._file)
+            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         return Blob(self._name, self._size, self._hash.hexdigest())
-
-    def _flush(self) -> None:
-        os.fsync(self._file)
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def discard(self) -> None:
         with contextlib.suppress(OSError):

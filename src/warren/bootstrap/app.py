@@ -6,13 +6,16 @@ import os
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from warren.bootstrap.machine import build_maxima, find_existing
 from warren.core.images.catalog import Catalog
 from warren.core.policy.egress_hosts import parse_pattern
-from warren.core.policy.policy import EgressLimits, Policy, RenderPolicy, TenantLimits
+from warren.core.policy.free_space import FreeSpace, Watermark
+from warren.core.policy.policy import EgressLimits, Policy, RenderPolicy, TenantLimits, lower_limits
 from warren.domain.egress import Egress, EgressMode, EgressRule
 from warren.domain.errors import ConfigError, InvalidRequest
 from warren.domain.records import ResourceUse, Scope
 from warren.engines.base import load_engine
+from warren.settings.kinds import AUTO
 from warren.stores.base import load_store
 
 if TYPE_CHECKING:
@@ -55,10 +58,22 @@ def build_service(settings: Settings, *, render_program: str | None = None) -> S
         signing=SigningKeys(os.path.join(settings.data_dir, "links.key")),
         tracer=build_tracer(settings.tracing),
         blobs_dir=os.path.join(settings.data_dir, "blobs"),
+        space=build_free_space(settings),
         render_policy=build_render_policy(settings.render),
         packages=build_package_setup(settings),
         render_program=render_program,
     )
+
+
+def build_free_space(settings: Settings) -> FreeSpace:
+    """Build the check of the free space of the data disk."""
+    folder = find_existing(settings.data_dir)
+    usual = Watermark.of_disk(folder)
+    chosen = {
+        name: getattr(usual if getattr(settings.disk, name) == AUTO else settings.disk, name)
+        for name in ("free_bytes", "free_inodes")
+    }
+    return FreeSpace(folder, Watermark(**chosen))
 
 
 def build_tracer(settings: TracingSettings) -> Tracer | None:
@@ -108,9 +123,11 @@ def build_catalog(settings: Settings) -> Catalog:
 def build_policy(settings: Settings) -> Policy:
     """Build the policy of the core from the settings. Raises ConfigError."""
     life, pool, quota, capacity = settings.life, settings.pool, settings.quota, settings.capacity
+    largest = build_maxima(settings)
     policy = Policy(
         image=settings.image,
-        limits=settings.limits.build(),
+        limits=lower_limits(settings.limits.build(), largest),
+        largest=largest,
         timeout_s=settings.timeout_s,
         idle_timeout_s=life.idle_timeout_s,
         max_lifetime_s=life.max_lifetime_s,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import ip_network
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from warren.core.policy.public_addresses import is_loopback
@@ -32,6 +32,11 @@ _LIMITS = (
     "quota.creates_per_minute",
     "capacity.active",
     "capacity.executions",
+    "maximum.memory_bytes",
+    "maximum.cpus",
+    "maximum.pids",
+    "maximum.disk_bytes",
+    "disk.free_bytes",
 )
 
 
@@ -113,8 +118,31 @@ def _open_dialect(settings: Settings, _facts: Facts) -> Iterator[str]:
         if getattr(settings.dialects, name).open:
             yield (
                 f"dialects.{name}.open lets anyone who reaches {settings.serve.host or 'any address'} run code: give "
-                "its clients an address with a key in it, /k/<key>/"
+                f"its clients keys, or list their addresses in dialects.{name}.networks"
             )
+
+
+def _any_network(settings: Settings, _facts: Facts) -> Iterator[str]:
+    for name, network in _list_doors(settings):
+        if network.prefixlen == 0:
+            yield f"dialects.{name}.networks has {network}, so anyone can run code: list the addresses of its clients"
+
+
+def _proxy_network(settings: Settings, _facts: Facts) -> Iterator[str]:
+    proxies = [ip_network(each) for each in (*settings.serve.trusted_proxies, "127.0.0.0/8", "::1/128")]
+    for name, network in _list_doors(settings):
+        if network.prefixlen and any(network.overlaps(proxy) for proxy in proxies):
+            yield (
+                f"dialects.{name}.networks has {network}, which is a proxy or this machine itself: what a proxy passes "
+                "on may come from anyone, so list the addresses of its clients only"
+            )
+
+
+def _list_doors(settings: Settings) -> Iterator[tuple[str, Any]]:
+    """Yield each network of each dialect."""
+    for name in type(settings.dialects).model_fields:
+        for network in getattr(settings.dialects, name).networks:
+            yield name, ip_network(network)
 
 
 def _no_keys(settings: Settings, facts: Facts) -> Iterator[str]:
@@ -249,9 +277,26 @@ def _plain_tracing(settings: Settings, _facts: Facts) -> Iterator[str]:
         yield "tracing.endpoint is not encrypted, and tracing.headers would cross the network with it: use https"
 
 
+def _public_beta(settings: Settings, _facts: Facts) -> Iterator[str]:
+    chatui = settings.dialects.chatui
+    forbidden = {
+        "serve.auth is off": not settings.serve.auth,
+        "dialects.chatui.open is on": chatui.open,
+        "dialects.chatui.allow_pip is on": chatui.allow_pip,
+        "dialects.chatui.allow_env is on": chatui.allow_env,
+        f"dialects.chatui.network is {chatui.network}": chatui.network != "none",
+        "engine is bare": settings.engine == "bare",
+    }
+    for what, is_so in forbidden.items():
+        if is_so:
+            yield f"{what}, which dialects.chatui.public_beta forbids: change it, or turn public_beta off"
+
+
 GUARDRAILS = (
     Guardrail("no_auth", is_exposed, _no_auth, can_be_allowed=False),
     Guardrail("open_dialect", is_exposed, _open_dialect, can_be_allowed=False),
+    Guardrail("any_network", _always, _any_network, can_be_allowed=False),
+    Guardrail("proxy_network", is_exposed, _proxy_network),
     Guardrail("no_keys", is_production, _no_keys),
     Guardrail("short_secret", is_production, _short_secret),
     Guardrail("readable_secret", is_production, _readable_secret),
@@ -272,4 +317,5 @@ GUARDRAILS = (
     Guardrail("unlocked_image", is_production, _unlocked_image),
     Guardrail("open_data_dir", is_exposed, _open_data_dir),
     Guardrail("plain_tracing", is_production, _plain_tracing),
+    Guardrail("public_beta", lambda settings: settings.dialects.chatui.public_beta, _public_beta, can_be_allowed=False),
 )

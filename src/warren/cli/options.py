@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -153,14 +152,16 @@ class Choice:
 
 def check_machine(choice: Choice) -> None:
     """Raise InvalidRequest for more than this machine has: sandboxes that fill its memory would end each other."""
+    memory, cpus = choice.limits.get("memory_bytes", 0), choice.limits.get("cpus", 0)
+    if not memory and not cpus:
+        return
+    from warren.bootstrap.machine import read_cpus, read_memory
     from warren.domain.errors import InvalidRequest
 
-    asked, here = choice.limits.get("memory_bytes", 0), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if asked > here:
-        raise InvalidRequest(f"--memory {render_size(asked)} is more than the {render_size(here)} of this machine")
-    cpus, cores = choice.limits.get("cpus", 0), os.cpu_count() or 1
-    if cpus > cores:
-        raise InvalidRequest(f"--cpus {cpus:g} is more than the {cores} of this machine")
+    if memory > (here := read_memory()):
+        raise InvalidRequest(f"--memory {render_size(memory)} is more than the {render_size(here)} of this machine")
+    if cpus > (cores := read_cpus()):
+        raise InvalidRequest(f"--cpus {cpus:g} is more than the {cores:g} of this machine")
 
 
 def build_choice(

@@ -31,6 +31,7 @@ from warren.core.image_builds import ImageBuilds
 from warren.core.images.cache import ImageCache
 from warren.core.packages.install import Packages
 from warren.core.packages.setup import PackageDoor, PackageSetup
+from warren.core.policy.free_space import FreeSpace
 from warren.core.policy.policy import RenderPolicy
 from warren.core.ports.ports import Ports
 from warren.core.sandboxes.connections import AgentConnections
@@ -80,6 +81,7 @@ class Service:
         signing: SigningKeys | None = None,
         tracer: Tracer | None = None,
         blobs_dir: str,
+        space: FreeSpace | None = None,
         render_policy: RenderPolicy | None = None,
         packages: PackageSetup | None = None,
         render_program: str | None = None,
@@ -88,6 +90,7 @@ class Service:
         self.store = store
         self.images = ImageCache(images)
         self.policy = policy
+        self.space = space or FreeSpace()
         self.observer = Counters()
         self.tracer = tracer or Tracer()
         self.started_at = time.time()
@@ -106,6 +109,7 @@ class Service:
             admission=self.admission,
             audit=self.audit,
             policy=policy,
+            space=self.space,
             observer=self.observer,
             tracer=self.tracer,
         )
@@ -148,10 +152,9 @@ class Service:
     def _build_keeping(self, folder: str, catalog: Catalog) -> None:
         """Build what the service keeps apart from sandboxes: stored files, skills and images."""
         self._beside: dict[type, Any] = {}
-        # Not flushed: they live for an hour, and a loss by power failure is noticed.
-        files = Blobs(os.path.join(folder, "files"), is_flushed=False)
+        files, packages = (Blobs(os.path.join(folder, name), self.space.check) for name in ("files", "skills"))
         self.stored_files = StoredFiles(self.store, files, self.audit, self.policy)
-        self.skills = Skills(self.store, Blobs(os.path.join(folder, "skills")), self.audit, self.policy)
+        self.skills = Skills(self.store, packages, self.audit, self.policy)
         self.image_builds = ImageBuilds(
             catalog=catalog, images=self.images, store=self.store, pool=self.pool, engine=self.engine, audit=self.audit
         )

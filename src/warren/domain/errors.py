@@ -21,7 +21,8 @@ Error                      never raised directly
 │  └─ SandboxLost          502
 ├─ Unreachable             502
 ├─ Overloaded              503
-└─ StoreError              503
+├─ StoreError              503
+└─ InsufficientStorage     507
 ConfigError                start-up only: one sentence, exit code 2
 
 A program's fate is a value (`domain.Cause`), never one of these.
@@ -215,6 +216,14 @@ class StoreError(Error):
 
     code = "store_error"
     status = 503
+    retryable = True
+
+
+class InsufficientStorage(Error):
+    """The disk of the service is almost full: nothing is begun that writes more, and deletes still work."""
+
+    code = "insufficient_storage"
+    status = 507
     retryable = True
 
 

@@ -75,6 +75,8 @@ class Limits:
     """A kernel with more private memory than this is not checkpointed."""
     checkpoints: int = 1
     """Cells that `rollback` can go back, 0 to 8. Each, and the newest state, costs up to `checkpoint_bytes` on top."""
+    tmp_bytes: int = 0
+    """Size of `/tmp`, whose files count as memory; 0 is a quarter of the memory."""
 
     def __post_init__(self) -> None:
         for name, low, high in _LIMIT_RANGES:
@@ -98,6 +100,7 @@ _LIMIT_RANGES: tuple[tuple[str, float, float], ...] = (
     ("open_files", 64, 1_048_576),
     ("checkpoint_bytes", 0, 64 * GIB),
     ("checkpoints", 0, 8),
+    ("tmp_bytes", 0, 1024 * GIB),
 )
 
 

@@ -84,7 +84,8 @@ def build_app(
     reports = _build_reports(service, settings)
     metrics = metrics or Metrics(service, reports)
     documents = Documents(settings, OPERATIONS, choose(DIALECTS, settings))
-    health = Health(service, auth, metrics, documents, reports=reports)
+    open_metrics = settings.serve.open_metrics
+    health = Health(service, auth, metrics, documents, reports=reports, open_metrics=open_metrics)
     # One for all: bodies count for their owner in every dialect.
     body_memory = BodyMemory()
     dialects = Dialects(DIALECTS, service, settings, auth, otherwise=health, body_memory=body_memory)

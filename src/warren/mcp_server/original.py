@@ -8,6 +8,7 @@ written before its time was over, what was refused.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -114,7 +115,11 @@ def _say(value: Mapping[str, Any]) -> CallToolResult:
 
 async def install_packages(use: Use, asked: install_packagesArguments) -> CallToolResult:
     """Install packages; each word is a name, and none of it reaches a shell."""
-    words = (asked.packages or "").split()
+    try:
+        # As a shell reads it, since models write it for one: quotes around a requirement are not part of it.
+        words = shlex.split(asked.packages or "")
+    except ValueError as error:
+        return _say({"packages": asked.packages, "installed": [], "status": "error", "output": f"{error}."})
     names = tuple(word for word in words if not word.startswith("-"))
     options = {word for word in words if word.startswith("-")} - {"-U", "--upgrade", "--user", "-q", "--quiet"}
     if not words:

@@ -25,7 +25,7 @@ from mcp_types import (
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from warren import __version__
-from warren.domain.errors import Error
+from warren.domain.errors import Error, Overloaded
 from warren.mcp_server.use import EPHEMERAL_HEADER, SESSION_HEADER, session_key
 from warren.sdk._async.connection import AsyncConnection
 from warren.sdk.failures import NotUnderstood, ServiceUnreachable, build_error
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 _TIMEOUT_S = 60.0
+_PATIENCE_S = 15.0
+"""How long a call waits for the service: clients give up after 30 or 60 seconds, and would not hear why."""
+_AGAIN_S = 15.0
 _DELETE_S = 10.0
 _ONCE = Retries(most=0)
 _PROBLEM = "application/problem+json"
@@ -57,12 +60,15 @@ class Upstream:
         session: str,
         is_kept: bool,
         is_orphan: Callable[[str], bool] | None = None,
+        patience_s: float = _PATIENCE_S,
     ) -> None:
         self._reach = reach
         self._is_orphan = is_orphan
         """Recognises, by their keys, sandboxes of killed commands like this; None where we may not delete them."""
         self._api_key = api_key
         self._session = session
+        self._patience_s = patience_s
+        self._doing = "the service is starting"
         self._is_kept = is_kept
         self._is_used = False
         self._connection: AsyncConnection | None = None
@@ -104,14 +110,21 @@ class Upstream:
         self._changed.set()
         self._changed = anyio.Event()
 
+    def tell(self, doing: str) -> None:
+        """Note what the search for a service waits for, as a sentence without its end."""
+        self._doing = doing
+
     async def _current(self) -> AsyncConnection:
         if self._failure is not None:
             self._failure = None
             self._wanted.set()
-        while self._connection is None:
-            if self._failure is not None:
-                raise self._failure
-            await self._changed.wait()
+        with anyio.move_on_after(self._patience_s):
+            while self._connection is None:
+                if self._failure is not None:
+                    raise self._failure
+                await self._changed.wait()
+        if self._connection is None:
+            raise Overloaded(f"Not done yet: {self._doing}", retry_after_s=_AGAIN_S)
         return self._connection
 
     async def ask(self, method: str, params: Mapping[str, Any], progress: Progress | None = None) -> dict[str, Any]:

@@ -8,7 +8,19 @@ from pydantic import Field, SecretStr
 
 from warren.domain.values import GIB, KIB, MIB, Limits
 from warren.engines.gpus import cdi
-from warren.settings.kinds import Group, Hosts, Names, Networks, Origins, Seconds, Size
+from warren.settings.kinds import (
+    AUTO,
+    AutoCount,
+    AutoNumber,
+    AutoSize,
+    Group,
+    Hosts,
+    Names,
+    Networks,
+    Origins,
+    Seconds,
+    Size,
+)
 
 _DEFAULTS = Limits()
 
@@ -27,10 +39,47 @@ class LimitSettings(Group):
         description="A kernel with more private memory than this is not checkpointed.",
     )
     checkpoints: int = Field(default=_DEFAULTS.checkpoints, description="Cells that a rollback can reach back.")
+    tmp_bytes: Size = Field(
+        default=_DEFAULTS.tmp_bytes,
+        description="Size of `/tmp`; its files count as memory. 0 is a quarter of the memory.",
+    )
 
     def build(self) -> Limits:
         """Build the limits of a sandbox. Raises InvalidRequest for values out of range."""
         return Limits(**self.model_dump())
+
+
+class MaximumSettings(Group):
+    """Largest limits of one sandbox, for any caller; 0 is no limit."""
+
+    memory_bytes: AutoSize = Field(
+        default=AUTO,
+        description="Most memory of one sandbox; `auto` is that of this machine, or of the service's control group.",
+    )
+    cpus: AutoNumber = Field(
+        default=AUTO,
+        description="Most processors of one sandbox; `auto` is those of this machine, or of the control group.",
+    )
+    pids: AutoCount = Field(
+        default=AUTO,
+        description="Most processes and threads of one sandbox; `auto` is a quarter of the kernel's `pid_max`.",
+    )
+    disk_bytes: AutoSize = Field(
+        default=AUTO, description="Largest workspace; `auto` is half of the disk that holds `data_dir`."
+    )
+
+
+class DiskSettings(Group):
+    """Space of the disk that is left free. Below it creates, starts and uploads are answered with 507."""
+
+    free_bytes: AutoSize = Field(
+        default=AUTO,
+        description="Bytes of the disk of `data_dir` that stay free; `auto` is 5 % of it, at most 1 GiB. 0 is off.",
+    )
+    free_inodes: AutoCount = Field(
+        default=AUTO,
+        description="Inodes of that disk that stay free; `auto` is 1 % of them, at most 10000. 0 is off.",
+    )
 
 
 class ServeSettings(Group):
@@ -39,6 +88,9 @@ class ServeSettings(Group):
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
     auth: bool = Field(default=True, description="Require an API key. Off only on a loopback address.")
+    open_metrics: bool = Field(
+        default=False, description="Serve `/metrics` without a key, for scrapers that have none."
+    )
     cors_origins: Origins = Field(
         default=(), description="Web pages that may call the API from a browser, such as `https://app.example.com`."
     )

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from warren.domain.values import GIB, MIB, Limits
-from warren.settings.kinds import Gpus, Group, Names, Size
+from warren.settings.kinds import Gpus, Group, Names, Networks, Size
 
 
 class DialectSettings(Group):
@@ -18,6 +18,15 @@ class DialectSettings(Group):
         default=False,
         description="Serve it without a key, on a loopback address only: all clients are one principal.",
     )
+    networks: Networks = Field(
+        default=(),
+        description="Addresses and networks whose programs need no key: all of them are one principal.",
+    )
+    tenant: str = Field(default="default", min_length=1, max_length=64, description="Tenant of that principal.")
+    subject: str = Field(
+        default="", max_length=64, description="Its subject, which a key may share; when empty, `open:<dialect>`."
+    )
+    image: str = Field(default="", description="Image of its sandboxes; when empty, the default image.")
 
 
 class OtariSettings(DialectSettings):
@@ -42,6 +51,11 @@ class OtariSettings(DialectSettings):
         description="Bytes of stdout and of stderr in a response, each: the beginning.",
     )
     upload_bytes: Size = Field(default=100 * MIB, ge=1, description="Largest file of an upload.")
+    images: Names = Field(
+        default=(),
+        description="Images that a client may name as `image`: `data`, or `their/name=data` where it has another name. "
+        "Another name is ignored.",
+    )
     callback_hosts: Names = Field(
         default=(),
         description="Hosts, addresses and networks of tool callbacks that are not public.",
@@ -64,7 +78,6 @@ class OnyxSettings(DialectSettings):
     file_ttl_s: float = Field(
         default=3600, gt=0, le=366 * 86_400, description="Seconds that a file of an upload or of a program is kept."
     )
-    image: str = Field(default="", description="Image of its sandboxes; when empty, the default image.")
     network: Literal["none", "packages", "open"] = Field(
         default="none",
         description="Egress of sessions with `network_enabled`: `none`, `packages` or `open`.",
@@ -95,8 +108,14 @@ class ChatuiSettings(DialectSettings):
     executions_per_minute: int = Field(
         default=30, ge=0, description="Executions per minute of one principal; 0 is no limit."
     )
+    executions_window_s: int = Field(
+        default=60, ge=1, le=86_400, description="Seconds for which these count, if not a minute."
+    )
     creates_per_minute: int = Field(
         default=10, ge=0, description="Containers that one principal creates per minute; 0 is no limit."
+    )
+    creates_window_s: int = Field(
+        default=60, ge=1, le=86_400, description="Seconds for which these count, if not a minute."
     )
     timeout_s: int = Field(default=30, ge=1, description="Default timeout of an execution, in seconds.")
     max_timeout_s: int = Field(default=120, ge=1, le=86_400, description="Longest timeout of an execution, in seconds.")
@@ -131,6 +150,10 @@ class ChatuiSettings(DialectSettings):
         default=False, description="Allow containers to request the file of `env_file`; all code in them can read it."
     )
     env_file: str = Field(default="", description="File of this host that such a container gets as `~/.env`.")
+    public_beta: bool = Field(
+        default=False,
+        description="Refuse to start with what strangers must not have: no key, `allow_pip`, `allow_env`, a `network`.",
+    )
     latex_image: str = Field(
         default="office", description="Image that compiles LaTeX documents, if it is built; else the default image."
     )

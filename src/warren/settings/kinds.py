@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 from ipaddress import ip_network
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator
 
 from warren.domain.errors import InvalidRequest
 from warren.domain.gpus import NOTHING, GpuRequest
 from warren.domain.values import GIB, KIB, MIB
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AUTO: Literal["auto"] = "auto"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
 _HOSTS = re.compile(r"https?://\*\.[a-z0-9-]+(\.[a-z0-9-]+)*(:\d{1,5})?")
@@ -67,7 +72,28 @@ def _no_limit(value: object) -> object:
     return None if value == "none" else value
 
 
+def _parse_auto(parse: Callable[[str], float], what: str) -> PlainValidator:
+    """Build the validator of a number that may be `auto`, which means what fits this machine."""
+
+    def validate(value: object) -> object:
+        if value == AUTO:
+            return AUTO
+        try:
+            number: object = parse(value) if isinstance(value, str) else value
+        except ValueError:
+            number = None
+        is_number = isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number < math.inf
+        if is_number and (what == "number" or isinstance(number, int)):
+            return number
+        raise ValueError(f"write auto, or a {what} of 0 or more")
+
+    return PlainValidator(validate)
+
+
 Size = Annotated[int, BeforeValidator(_size)]
+AutoSize = Annotated[int | Literal["auto"], _parse_auto(parse_size, "size such as 512M")]
+AutoCount = Annotated[int | Literal["auto"], _parse_auto(int, "whole number")]
+AutoNumber = Annotated[float | Literal["auto"], _parse_auto(float, "number")]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Origins = Annotated[Names, AfterValidator(_check_origins)]
 Hosts = Annotated[str, AfterValidator(_check_hosts)]

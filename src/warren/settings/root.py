@@ -12,10 +12,12 @@ from warren.sdk.environment import default_data_dir
 from warren.settings.entries import FREE, Entry, leaves, mask, walk
 from warren.settings.groups import (
     CapacitySettings,
+    DiskSettings,
     GpuSettings,
     LifeSettings,
     LimitSettings,
     LogSettings,
+    MaximumSettings,
     PoolSettings,
     QuotaSettings,
     RecordSettings,
@@ -72,6 +74,8 @@ class Settings(Group):
     )
     debug: bool = Field(default=False, description="Log more, and show tracebacks.")
     limits: LimitSettings = Field(default=LimitSettings(), description="Limits of a sandbox.")
+    maximum: MaximumSettings = Field(default=MaximumSettings(), description="Largest limits of one sandbox.")
+    disk: DiskSettings = Field(default=DiskSettings(), description="Space of the data disk that stays free.")
     serve: ServeSettings = Field(default=ServeSettings(), description="HTTP server.")
     life: LifeSettings = Field(default=LifeSettings(), description="Lifetimes of sandboxes.")
     pool: PoolSettings = Field(default=PoolSettings(), description="Warm sandboxes.")

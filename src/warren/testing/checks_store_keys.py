@@ -24,7 +24,7 @@ async def check_a_key_comes_back_as_it_was(subject: StoreSubject) -> None:
     made = (
         make_key(scope=Scope.ADMIN, created_at=1.5),
         make_key(expires_at=1.0, created_at=2.5),
-        make_key(revoked_at=2.0, created_at=3.5, expires_at=9e9),
+        make_key(revoked_at=2.0, created_at=3.5, expires_at=9e9, networks=("10.0.0.0/8", "fd00::7")),
     )
     for key in reversed(made):
         await subject.store.add_key(key)

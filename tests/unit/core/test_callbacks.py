@@ -9,7 +9,6 @@ import anyio
 from unit.core.estate import ANN, Estate, wait_until
 from unit.core.meddling import MeddledStore, tell
 from warren.core.callbacks.callbacks import NewCallbacks, ToolCallbacks
-from warren.core.callbacks.stub import FOLDER, MODULE
 from warren.core.callbacks.targets import Targets
 from warren.core.telemetry.counters import Counters
 
@@ -37,9 +36,10 @@ def test_of_two_who_offer_tools_at_once_the_module_and_the_record_are_the_same_o
         callbacks = ToolCallbacks(estate.sandboxes, store, estate.audit, Targets(("127.0.0.1:9",)), Counters())
         sandbox = await estate.create()
         is_done = anyio.Event()
+        paths: set[str] = set()
 
         async def register(tool: str) -> None:
-            await callbacks.register(ANN, sandbox.id, NewCallbacks(url=URL, token="t", tools={tool: "."}))
+            paths.add(await callbacks.register(ANN, sandbox.id, NewCallbacks(url=URL, token="t", tools={tool: "."})))
 
         async def register_second() -> None:
             await register("second")
@@ -55,8 +55,8 @@ def test_of_two_who_offer_tools_at_once_the_module_and_the_record_are_the_same_o
             await register("first")
             await is_done.wait()
         (kept,) = await store.callbacks()
-        async with estate.sandboxes.use(ANN, sandbox.id) as live:
-            module = (await live.agent.read_bytes(f"{FOLDER}/{MODULE}", 1 << 20)).decode()
+        (path,) = paths
+        module = await anyio.Path(path).read_text()
         assert [tool for tool in ("first", "second") if tool in module] == list(kept.tools)
         assert str(kept.port) in module
 

@@ -95,6 +95,26 @@ def test_what_was_wrong_with_a_key_is_for_the_record_and_not_for_strangers(tmp_p
     anyio.run(check)
 
 
+def test_a_key_that_is_bound_to_networks_is_valid_there_only(tmp_path: Path) -> None:
+    """Clients whose address has the key show it in logs and to models: elsewhere it opens nothing."""
+
+    async def check() -> None:
+        async with opened(tmp_path) as office:
+            key, secret = await office.keys.create("onyx", networks=("10.0.0.7", "fd00::/64"))
+            for address in ("10.0.0.7", "::ffff:10.0.0.7", "fd00::99"):
+                assert (await office.keys.authenticate(secret, address=address)).key_id == key.id
+            for address in ("10.0.0.8", "fd00:0:0:1::1", "", "local uid 0", "10.0.0.7.evil"):
+                with pytest.raises(Unauthenticated, match="not valid here"):
+                    await office.keys.authenticate(secret, address=address)
+            refused = [reason for action, reason in await office.actions() if action == "auth.refuse"]
+            assert set(refused) == {"network"}
+            assert (await office.keys.list())[0].networks == ("10.0.0.7", "fd00::/64")
+            with pytest.raises(InvalidRequest, match="networks"):
+                await office.keys.create("bad", networks=("10.0.0.7/8",))
+
+    anyio.run(check)
+
+
 def test_a_refused_key_is_audited_under_its_owner(tmp_path: Path) -> None:
     async def check() -> None:
         async with opened(tmp_path) as office:

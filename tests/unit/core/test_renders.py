@@ -78,7 +78,7 @@ class Studio(Estate):
         policy = Policy(image="python")
         super().__init__(folder, images_dir, policy, store=store)
         self.pausing = store
-        self.blobs = Blobs(os.path.join(folder, "blobs"), is_flushed=False)
+        self.blobs = Blobs(os.path.join(folder, "blobs"))
         self.rendering = RenderPolicy(image="python", warm=0, per_minute=0)
         self.files = StoredFiles(store, self.blobs, self.audit, policy)
         self.browsers = BrowserPool(

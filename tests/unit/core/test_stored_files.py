@@ -32,7 +32,7 @@ class Shelf:
         self.folder = folder / "blobs"
         self.store = SqliteStore(folder)
         self.audit = Audit(self.store, Policy())
-        self.files = StoredFiles(self.store, Blobs(str(self.folder), is_flushed=False), self.audit, Policy(**policy))
+        self.files = StoredFiles(self.store, Blobs(str(self.folder)), self.audit, Policy(**policy))
 
     async def add(
         self, content: bytes = b"one", caller: Caller = ANN, name: str = "a.txt", ttl_s: float = 60

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from warren.core.identity.keys import Keys
 from warren.core.policy.policy import Policy
 from warren.domain.errors import Forbidden, Unauthenticated
 from warren.domain.records import AuditQuery, Principal, Scope
-from warren.gateway.api.auth import LOCAL, Auth, check_scope, read_secret
+from warren.gateway.api.auth import LOCAL, Auth, Door, check_scope, read_secret
 from warren.gateway.server.local_socket import LocalAuth
 from warren.stores.sqlite import SqliteStore
 
@@ -42,6 +43,13 @@ async def opened(folder: Path) -> AsyncIterator[tuple[Keys, Audit]]:
         ([(b"x-api-key", b"wrn_b"), (b"authorization", b"Bearer wrn_a")], "wrn_a"),
         ([(b"authorization", b"Basic d3JuOmE="), (b"x-api-key", b"wrn_b")], "wrn_b"),
         ([(b"authorization", b"Basic d3JuOmE=")], None),
+        ([(b"authorization", b"Basic " + base64.b64encode(b"any:wrn_a"))], "wrn_a"),
+        ([(b"authorization", b"basic  " + base64.b64encode(b"wrn_a:"))], "wrn_a"),
+        ([(b"authorization", b"Basic " + base64.b64encode(b"wrn_a:wrn_b"))], "wrn_b"),
+        ([(b"authorization", b"Basic " + base64.b64encode(b"wrn_a"))], "wrn_a"),
+        ([(b"authorization", b"Basic " + base64.b64encode(b"any:wrn_a")), (b"x-api-key", b"wrn_b")], "wrn_b"),
+        ([(b"authorization", b"Basic " + base64.b64encode(b"any:eyJ.eyJ.x"))], None),
+        ([(b"authorization", b"Basic \xff\xfe")], None),
         ([(b"authorization", b"Bearer")], None),
         ([(b"accept", b"*/*")], None),
     ],
@@ -87,11 +95,14 @@ def test_without_keys_programs_of_this_machine_are_let_in(tmp_path: Path) -> Non
             auth = Auth(keys, required=False, origins=("https://ours.example",))
             for headers in (
                 [(b"host", b"127.0.0.1:8000")],
-                [(b"host", b"localhost:8000"), (b"origin", b"http://localhost:3000")],
+                [(b"host", b"localhost:8000"), (b"origin", b"http://localhost:8000")],
+                [(b"host", b"localhost"), (b"origin", b"http://LOCALHOST:80")],
                 [(b"host", b"[::1]:8000"), (b"origin", b"https://ours.example")],
                 [],
             ):
                 assert await auth.identify(headers) is LOCAL
+            secure = [(b"host", b"localhost:8443"), (b"origin", b"https://localhost:8443")]
+            assert await auth.identify(secure, scheme="wss") is LOCAL
 
     anyio.run(check)
 
@@ -102,6 +113,12 @@ def test_without_keys_programs_of_this_machine_are_let_in(tmp_path: Path) -> Non
         [(b"host", b"rebound.evil.example:8000")],
         [(b"host", b"127.0.0.1:8000"), (b"origin", b"https://evil.example")],
         [(b"host", b"127.0.0.1:8000"), (b"origin", b"null")],
+        [(b"host", b"127.0.0.1:8000"), (b"origin", b"http://127.0.0.1:3000")],
+        [(b"host", b"127.0.0.1:8000"), (b"origin", b"http://localhost:8000")],
+        [(b"host", b"127.0.0.1:8000"), (b"origin", b"https://127.0.0.1:8000")],
+        [(b"host", b"127.0.0.1:8000"), (b"origin", b"http://127.0.0.1")],
+        [(b"origin", b"http://127.0.0.1:3000")],
+        [(b"host", b"127.0.0.1:99999"), (b"origin", b"http://127.0.0.1:99999")],
         [(b"host", b"127.0.0.1.evil.example")],
         [(b"host", b"[")],
     ],
@@ -116,4 +133,56 @@ def test_without_keys_web_pages_of_elsewhere_are_kept_out(tmp_path: Path, header
 
 
 def test_who_comes_by_the_local_socket_is_the_same_where_a_dialect_is_open() -> None:
-    assert anyio.run(LocalAuth().opened_to(Principal(subject="otari")).identify, ()) == LOCAL
+    assert anyio.run(LocalAuth().opened_to(Door(principal=Principal(subject="otari"))).identify, ()) == LOCAL
+
+
+def test_a_door_lets_programs_of_its_networks_in_and_nobody_else(tmp_path: Path) -> None:
+    onyx = Principal(subject="open:onyx")
+    host = (b"host", b"warren:8000")
+
+    async def check() -> None:
+        async with opened(tmp_path) as (keys, _):
+            auth = Auth(keys).opened_to(Door(principal=onyx, networks=("10.1.0.0/16", "fd00::7")))
+            key, secret = await keys.create("ann")
+            for address in ("10.1.2.3", "::ffff:10.1.2.3", "fd00::7"):
+                assert await auth.identify([host], address=address) == onyx
+            # A key that is sent counts.
+            named = await auth.identify([host, (b"x-api-key", secret.encode())], address="10.1.2.3")
+            assert named.key_id == key.id
+            for address in ("10.2.0.1", "fd00::8", "", "local uid 0", "10.1.2.3.evil"):
+                with pytest.raises(Unauthenticated, match="no API key"):
+                    await auth.identify([host], address=address)
+            with pytest.raises(Unauthenticated, match="not valid"):
+                await auth.identify([host, (b"x-api-key", b"wrn_wrong")], address="10.1.2.3")
+
+    anyio.run(check)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"host", b"10.1.0.1:8000"), (b"origin", b"http://10.1.0.1:8000")],
+        [(b"host", b"10.1.0.1:8000"), (b"origin", b"null")],
+        [(b"host", b"10.1.0.1:8000"), (b"sec-fetch-site", b"same-origin")],
+        [(b"host", b"rebound.evil.example:8000")],
+        [],
+    ],
+)
+def test_an_address_alone_opens_nothing_for_web_pages(tmp_path: Path, headers: list[tuple[bytes, bytes]]) -> None:
+    """Any page makes the browser of a listed address send requests."""
+
+    async def check() -> None:
+        async with opened(tmp_path) as (keys, _):
+            auth = Auth(keys).opened_to(Door(principal=Principal(subject="x"), networks=("10.1.0.0/16",)))
+            for host in (
+                b"10.1.0.1",
+                b"[fd00::1]:80",
+                b"warren",
+                b"warren.internal",
+                b"warren.cluster.local",
+            ):
+                assert (await auth.identify([(b"host", host)], address="10.1.2.3")).subject == "x"
+            with pytest.raises(Forbidden, match="without a key"):
+                await auth.identify(headers, address="10.1.2.3")
+
+    anyio.run(check)

@@ -41,7 +41,7 @@ def test_health_speaks_for_several_products(images_dir: str) -> None:
         await whole.client.post("/api/v1/sandboxes", json={})
         status, body = await whole.get("/health")
         # The version of the API that Onyx's clients look for there; ours is in /healthz.
-        ours = {"status": "ok", "message": None, "version": "0.5.0", "session_count": 1, "max_sessions": 9}
+        ours = {"status": "ok", "message": None, "version": "0.5.0", "session_count": 0, "max_sessions": 9}
         assert (status, {name: body[name] for name in ours}) == (200, ours)
         assert body["features"] == {"pip_packages": False}
 
@@ -153,3 +153,12 @@ def test_only_reading_is_possible(images_dir: str) -> None:
             assert (await whole.client.head(path)).status_code == 200
 
     tell(images_dir, story)
+
+
+@pytest.mark.parametrize(("is_open", "status"), [(False, 401), (True, 200)])
+def test_metrics_need_no_key_where_the_operator_says_so(images_dir: str, is_open: bool, status: int) -> None:
+    async def story(whole: Whole) -> None:
+        assert (await whole.client.get("/metrics")).status_code == status
+        assert (await whole.client.get("/healthz/details")).status_code == 401
+
+    tell(images_dir, story, serve={"auth": True, "open_metrics": is_open})

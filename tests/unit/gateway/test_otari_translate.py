@@ -10,6 +10,7 @@ from warren.domain.errors import Conflict, InvalidRequest, NotFound, OutsideWork
 from warren.domain.values import Cause, ExecKind, ExecResult, FileChange, Keep, State
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.otari import translate
+from warren.settings.groups_apis import OtariSettings
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "<cell 12>", line 1, in <module>\nValueError: no\n'
 
@@ -139,3 +140,71 @@ def test_the_type_of_a_file_is_guessed_from_its_name(path: str, kind: str) -> No
 def test_the_name_of_a_file_does_not_say_its_type_itself(path: str) -> None:
     assert translate.guess_content_type(path) == "application/octet-stream"
     assert translate.guess_type(f"{path}.csv") == "text/csv"
+
+
+@pytest.mark.parametrize("exit_code", [None, 1])
+def test_what_only_the_hint_says_of_a_limit_is_in_stderr_too(exit_code: int | None) -> None:
+    hint = "It needed more memory than the limit of 64 MiB. Python variables are as they were."
+    result = ended(stderr=b"half", exit_code=exit_code, cause=Cause.OOM, state=State.ROLLED_BACK, hint=hint)
+
+    assert f"half\nsandbox: {hint}\n" in translate.read_python(result, 30).stderr + "\n"
+    assert f"half\nsandbox: {hint}\n" in translate.read_shell(result, 30).stderr
+
+
+def test_after_a_timeout_stderr_says_that_the_variables_are_kept_and_ends_as_clients_know_it() -> None:
+    ran = translate.read_python(ended(exit_code=None, cause=Cause.TIMEOUT, hint="It ran too long."), 3)
+
+    sentence = "runner: execution timed out after 3s\n"
+    assert ran.stderr == f"sandbox: the variables are kept\n{sentence}"
+
+
+def test_a_hint_about_an_ordinary_exception_is_not_put_into_stderr() -> None:
+    ran = translate.read_python(ended(stderr=b"ValueError\n", exit_code=1, cause=Cause.ERROR, hint="Fix it."), 3)
+
+    assert ran.stderr == "ValueError"
+
+
+def test_a_warning_names_the_code_as_a_traceback_does() -> None:
+    written = b"<cell 5>:2: DeprecationWarning: old\n  old()\nnot <cell 5>:2: DeprecationWarning: this\n"
+    ran = translate.read_python(ended(stderr=written), 30)
+
+    assert ran.stderr.splitlines() == [
+        "<sandbox>:2: DeprecationWarning: old",
+        "  old()",
+        "not <cell 5>:2: DeprecationWarning: this",
+    ]
+
+
+def test_files_of_environments_repositories_and_caches_are_not_named_and_the_rest_is_counted() -> None:
+    private = (
+        "mine/pyvenv.cfg",
+        "mine/lib/x.py",
+        ".git/config",
+        "a/__pycache__/x.pyc",
+        "node_modules/x/i.js",
+        "venv/x",
+    )
+    made = [f"out/{number:03}.txt" for number in range(103)]
+    ran = translate.Ran(files=tuple(FileChange(path, "created", 1) for path in (*private, *made)))
+    content = translate.render_result(ran)
+
+    assert [each["filename"] for each in content["content"]] == made[:100]
+    assert content["content_left_out"] == 3
+    assert "content_left_out" not in translate.render_result(translate.Ran(files=ran.files[: len(private) + 100]))
+
+
+@pytest.mark.parametrize(
+    ("hint", "image"),
+    [
+        (None, "data"),
+        ("office", "office"),
+        ("office:latest", "office"),
+        ("them/science:3.12", "python"),
+        ("secret", "data"),
+        ({"name": "office"}, "data"),
+    ],
+)
+def test_an_image_that_a_client_names_is_taken_if_the_operator_allows_it(hint: object, image: str) -> None:
+    settings = OtariSettings(image="data", images=("office", "them/science=python"))
+
+    assert translate.choose_image(hint, settings) == image

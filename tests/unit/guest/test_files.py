@@ -224,6 +224,19 @@ def test_listing_is_sorted_bounded_and_says_so(here: AgentWorkspace) -> None:
     here.do(story)
 
 
+def test_listing_without_hidden_names_does_not_look_into_packages_of_npm(here: AgentWorkspace) -> None:
+    here.make({"node_modules/x/index.js": b"", "app/node_modules/y.js": b"", "app/main.js": b""})
+
+    async def story(link: AgentClient) -> None:
+        entries, complete = await link.list(recursive=True, hidden=False)
+        assert [entry.path for entry in entries] == ["app", "app/main.js", "app/node_modules", "node_modules"]
+        assert complete
+        inside, _ = await link.list("node_modules", recursive=True, hidden=False)
+        assert [entry.path for entry in inside] == ["node_modules/x", "node_modules/x/index.js"]
+
+    here.do(story)
+
+
 def test_a_name_of_any_bytes_survives_the_trip(here: AgentWorkspace) -> None:
     name = b"caf\xe9-\xff"
     with open(os.path.join(here.agent.workspace.encode(), name), "wb") as file:

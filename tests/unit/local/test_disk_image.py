@@ -38,6 +38,12 @@ def _make(
     return image
 
 
+def _attach(image: disk_image.DiskImage, uid: int = OWNER, gid: int = OWNER) -> int:
+    mount = image.attach()
+    disk_image.set_owner(mount, uid, gid)
+    return mount
+
+
 def _is_attached(path: str) -> bool:
     for backing in glob.glob("/sys/block/loop*/loop/backing_file"):
         try:
@@ -70,7 +76,7 @@ def test_an_image_has_room_for_what_was_asked_and_little_more(
     tmp_path: Path, size_bytes: int, inodes: int, journal: bool
 ) -> None:
     image = _make(tmp_path, size_bytes, inodes, journal=journal)
-    mount = image.attach(OWNER, OWNER)
+    mount = _attach(image)
     at = os.statvfs(mount)
     os.close(mount)
 
@@ -81,7 +87,7 @@ def test_an_image_has_room_for_what_was_asked_and_little_more(
 
 
 def test_the_top_folder_is_the_owners_and_empty(tmp_path: Path) -> None:
-    mount = _make(tmp_path).attach(OWNER, OWNER + 1)
+    mount = _attach(_make(tmp_path), OWNER, OWNER + 1)
     top = os.open(".", os.O_RDONLY, dir_fd=mount)
     status, names = os.fstat(top), os.listdir(top)
     os.close(top)
@@ -112,7 +118,7 @@ def test_bytes_and_files_run_out_at_the_limit(tmp_path: Path) -> None:
         return [written // MIB, bytes_error, made, files_error]
 
     image = _make(tmp_path)
-    mount = image.attach(OWNER, OWNER)
+    mount = _attach(image)
     filled = run_in_child(lambda: fill(mount))
     os.close(mount)
 
@@ -124,7 +130,7 @@ def test_bytes_and_files_run_out_at_the_limit(tmp_path: Path) -> None:
 def test_what_was_written_is_there_after_detaching_and_attaching_again(tmp_path: Path) -> None:
     image = _make(tmp_path, journal=True)
     for step in ("write", "read"):
-        mount = image.attach(OWNER, OWNER)
+        mount = _attach(image)
         flags = os.O_WRONLY | os.O_CREAT if step == "write" else os.O_RDONLY
         file = os.open("file", flags, dir_fd=mount)
         content = os.write(file, b"kept") if step == "write" else os.read(file, 10)
@@ -143,7 +149,7 @@ def test_kill_minus_nine_leaves_no_loop_device_and_no_mount(tmp_path: Path) -> N
     pid = os.fork()
     if pid == 0:
         try:
-            mount = image.attach(OWNER, OWNER)
+            mount = _attach(image)
             enter_namespaces()
             mounts.attach(mount, str(place))
             os.write(writer, b"x")
@@ -171,7 +177,7 @@ def test_many_processes_attach_at_once(tmp_path: Path) -> None:
             try:
                 image = disk_image.DiskImage(str(tmp_path / f"image{number}"))
                 image.create(str(tmp_path / "template"))
-                os.close(image.attach(OWNER, OWNER))
+                os.close(_attach(image))
                 code = 0
             finally:
                 os._exit(code)
@@ -188,7 +194,7 @@ def test_a_new_owner_gets_everything_also_deep_down_and_no_link_is_followed(tmp_
     depth = 300
 
     def build() -> None:
-        mount = image.attach(OWNER, OWNER)
+        mount = _attach(image)
         here = os.open(".", os.O_RDONLY, dir_fd=mount)
         os.symlink(str(secret), "link", dir_fd=here)
         for _ in range(depth):
@@ -198,7 +204,7 @@ def test_a_new_owner_gets_everything_also_deep_down_and_no_link_is_followed(tmp_
         os.close(os.open("bottom", os.O_WRONLY | os.O_CREAT, dir_fd=here))
 
     def look() -> list[int]:
-        mount = image.attach(OWNER + 5, OWNER + 5)
+        mount = _attach(image, OWNER + 5, OWNER + 5)
         here = os.open(".", os.O_RDONLY, dir_fd=mount)
         owners = [os.stat("link", dir_fd=here, follow_symlinks=False).st_uid, os.fstat(here).st_uid]
         for _ in range(depth):
@@ -217,7 +223,7 @@ def test_a_new_owner_gets_everything_also_deep_down_and_no_link_is_followed(tmp_
 @pytest.mark.parametrize("journal", [False, True])
 def test_an_image_that_was_not_let_go_cleanly_is_mended(tmp_path: Path, journal: bool) -> None:
     image = _make(tmp_path, journal=journal)
-    mount = image.attach(OWNER, OWNER)
+    mount = _attach(image)
     file = os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=mount)
     os.write(file, b"x" * 100_000)
     os.fsync(file)
@@ -227,11 +233,12 @@ def test_an_image_that_was_not_let_go_cleanly_is_mended(tmp_path: Path, journal:
     os.close(file)
     os.close(mount)
     was_clean = _is_clean(torn.path)
-    torn.check()
+    assert not torn.is_clean()
+    torn.repair()
 
     assert not was_clean
     assert _is_clean(torn.path)
-    again = torn.attach(OWNER, OWNER)
+    again = _attach(torn)
     assert disk_image.measure(again).used_inodes >= 10
     os.close(again)
     _wait_until(lambda: not _is_attached(torn.path) and not _is_attached(image.path))
@@ -246,7 +253,7 @@ def _is_clean(path: str) -> bool:
 
 
 def test_usage_counts_what_is_written(tmp_path: Path) -> None:
-    mount = _make(tmp_path).attach(OWNER, OWNER)
+    mount = _attach(_make(tmp_path))
     before = disk_image.measure(mount)
     file = os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=mount)
     os.write(file, bytes(MIB))
@@ -263,7 +270,7 @@ def test_a_file_that_is_no_image_is_refused_and_nothing_is_attached(tmp_path: Pa
     junk = tmp_path / "junk"
     junk.write_bytes(bytes(MIB))
 
-    assert errno_of(disk_image.DiskImage(str(junk)).attach, OWNER, OWNER) == errno.EINVAL
+    assert errno_of(disk_image.DiskImage(str(junk)).attach) == errno.EINVAL
     assert not _is_attached(str(junk))
 
 

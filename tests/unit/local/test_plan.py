@@ -132,3 +132,10 @@ def test_the_environment_holds_nothing_of_the_host_and_the_sandbox_wins() -> Non
     assert env["B"] == "own"
     assert env["HOME"] == "/home/sandbox"
     assert not any(value.startswith("/root") for value in env.values())
+
+
+def test_an_operator_may_choose_the_size_of_the_temporary_folder() -> None:
+    steps = plan.build_sandbox_plan(dataclasses.replace(SANDBOX, tmp_bytes=1 << 30))
+    sizes = {step.args["target"]: step.args["size_bytes"] for step in steps if step.act == "tmpfs"}
+
+    assert (sizes["/tmp"], sizes["/dev/shm"]) == (1 << 30, SANDBOX.memory_bytes // 4)

@@ -34,14 +34,17 @@ PRIORITIES = {"setpriority": os.PRIO_PROCESS, "ioprio_set": 1}
 """Calls on a process, a group or a user, and the number that names a process."""
 WITH_RULES = {"clone", "socket", "socketpair", "ioctl", "prlimit64", "mknod", "mknodat", "personality"}
 WITH_RULES |= SCHEDULING | set(PRIORITIES)
+WITH_RULES |= {"setsockopt", "sendto", "recvfrom", "sendmsg", "recvmsg", "sendmmsg", "recvmmsg"}
+FLAGS_AT = {"sendto": 3, "recvfrom": 3, "sendmmsg": 3, "recvmmsg": 3, "sendmsg": 2, "recvmsg": 2}
 CLONE3 = 435
 
 pytestmark = pytest.mark.skipif(syscalls.MACHINE not in ARCHES, reason="no filter for this machine")
 each_arch = pytest.mark.parametrize("arch", sorted(ARCHES))
 
 
-def _ask(arch: str, name: str, *arguments: int) -> int:
-    return bpf.run(seccomp.build_filter(arch), syscall_table.allowed(arch)[name], ARCHES[arch], arguments)
+def _ask(arch: str, name: str, *arguments: int, zygote: bool = False) -> int:
+    program = seccomp.build_filter(arch, zygote=zygote)
+    return bpf.run(program, syscall_table.allowed(arch)[name], ARCHES[arch], arguments)
 
 
 @each_arch
@@ -114,6 +117,51 @@ def test_sockets_are_of_three_families_and_plain_protocols(arch: str, name: str)
         assert _ask(arch, name, 2, 1, protocol) == bpf.ERRNO | errno.EPROTONOSUPPORT
     # The kernel takes an int, so a set upper half must not make another family pass.
     assert _ask(arch, name, (1 << 32) | 16, 1, 0) == bpf.ERRNO | errno.EAFNOSUPPORT
+
+
+@each_arch
+@pytest.mark.parametrize("zygote", [False, True])
+@pytest.mark.parametrize("name", ["socket", "socketpair"])
+def test_sockets_are_streams_and_datagrams_and_those_of_this_machine_packets_in_order(
+    arch: str, name: str, zygote: bool
+) -> None:
+    """A type that is not known reaches the code that looks protocols up, and may load a module."""
+    flags = socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    unix, *inet = (
+        {kind: _ask(arch, name, family, kind | flags, 0, zygote=zygote) for kind in range(16)}
+        for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
+    )
+
+    assert {kind for kind, answer in unix.items() if answer == bpf.ALLOW} == {1, 2, 5}
+    for answers in inet:
+        assert {kind for kind, answer in answers.items() if answer == bpf.ALLOW} == {1, 2}
+        assert answers[socket.SOCK_RAW] == EPERM
+        assert answers[socket.SOCK_SEQPACKET] == answers[6] == bpf.ERRNO | errno.ESOCKTNOSUPPORT
+    assert _ask(arch, name, 2, 0x10001, 0, zygote=zygote) != bpf.ALLOW
+
+
+@each_arch
+@pytest.mark.parametrize("zygote", [False, True])
+def test_protocols_of_the_kernel_cannot_be_put_on_a_socket(arch: str, zygote: bool) -> None:
+    refused = {(6, 31), (17, 100)}
+    asked = {(level, name) for level in (0, 1, 6, 17, 41, 282) for name in range(128)}
+    answers = {option: _ask(arch, "setsockopt", 3, *option, zygote=zygote) for option in asked}
+
+    assert {option for option, answer in answers.items() if answer != bpf.ALLOW} == refused
+    assert {answers[option] for option in refused} == {bpf.ERRNO | errno.ENOPROTOOPT}
+    assert _ask(arch, "setsockopt", 3, (1 << 32) | 6, (1 << 32) | 31) == bpf.ERRNO | errno.ENOPROTOOPT
+
+
+@each_arch
+@pytest.mark.parametrize("zygote", [False, True])
+@pytest.mark.parametrize("name", sorted(FLAGS_AT))
+def test_no_byte_is_sent_or_received_out_of_band(arch: str, name: str, zygote: bool) -> None:
+    before = (3,) * FLAGS_AT[name]
+
+    for flags in (0, socket.MSG_DONTWAIT, socket.MSG_PEEK | socket.MSG_WAITALL, socket.MSG_NOSIGNAL | 0xFFFF0000):
+        assert _ask(arch, name, *before, flags, zygote=zygote) == bpf.ALLOW
+        out_of_band = _ask(arch, name, *before, flags | socket.MSG_OOB, zygote=zygote)
+        assert out_of_band == bpf.ERRNO | errno.EOPNOTSUPP
 
 
 @each_arch
@@ -250,6 +298,27 @@ def test_sockets_of_other_families_cannot_be_made(family: int) -> None:
     assert _really(lambda: errno_of(socket.socket, family, socket.SOCK_DGRAM)) == errno.EAFNOSUPPORT
 
 
+def test_odd_types_options_and_urgent_bytes_are_refused_for_real() -> None:
+    def attempt() -> list[int]:
+        one, two = socket.socketpair()
+        tcp, udp = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
+        with one, two, tcp, udp:
+            return [
+                errno_of(socket.socket, socket.AF_INET, socket.SOCK_SEQPACKET),
+                errno_of(socket.socket, socket.AF_INET6, 6),
+                errno_of(tcp.setsockopt, socket.IPPROTO_TCP, 31, b"tls"),
+                errno_of(udp.setsockopt, socket.IPPROTO_UDP, 100, 2),
+                errno_of(one.send, b"!", socket.MSG_OOB),
+                errno_of(two.recv, 1, socket.MSG_OOB | socket.MSG_DONTWAIT),
+                errno_of(one.sendmsg, [b"!"], [], socket.MSG_OOB),
+                errno_of(one.send, b"!"),
+                errno_of(two.recv, 1),
+            ]
+
+    refused = [errno.ESOCKTNOSUPPORT] * 2 + [errno.ENOPROTOOPT] * 2 + [errno.EOPNOTSUPP] * 3
+    assert _really(attempt) == [*refused, 0, 0]
+
+
 def test_ordinary_sockets_work() -> None:
     def attempt() -> bytes | str:
         with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
@@ -257,8 +326,9 @@ def test_ordinary_sockets_work() -> None:
             with answered:
                 client.sendall(b"hello")
                 received = answered.recv(5).decode()
-        for end in socket.socketpair():
-            end.close()
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+            for end in socket.socketpair(socket.AF_UNIX, kind):
+                end.close()
         return received
 
     assert _really(attempt) == "hello"

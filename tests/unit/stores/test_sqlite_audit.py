@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sqlite3
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copy(chain: Path, tmp_path: Path) -> Path:
     for name in ("warren.db", "audit.key"):
-        (tmp_path / name).write_bytes((chain / name).read_bytes())
+        shutil.copy(chain / name, tmp_path / name)
     return tmp_path
 
 
@@ -159,6 +160,15 @@ def test_a_missing_secret_is_an_error_where_there_are_rows(copy: Path) -> None:
     with pytest.raises(StoreError, match=r"audit\.key is missing"):
         anyio.run(verify, copy)
     assert not (copy / "audit.key").exists()
+
+
+def test_a_secret_that_every_user_can_read_is_refused_and_the_command_is_named(copy: Path) -> None:
+    (copy / "audit.key").chmod(0o644)
+
+    with pytest.raises(StoreError, match=r"chmod 600 .*audit\.key"):
+        anyio.run(verify, copy)
+    (copy / "audit.key").chmod(0o640)
+    assert anyio.run(verify, copy)[0] == ROWS
 
 
 def test_another_secret_is_found_out(copy: Path) -> None:

@@ -46,6 +46,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def folder(content: dict[str, bytes], tmp_path: Path) -> Path:
     for name, data in content.items():
         (tmp_path / name).write_bytes(data)
+        (tmp_path / name).chmod(0o600)
     return tmp_path
 
 

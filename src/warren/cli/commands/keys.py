@@ -41,6 +41,7 @@ def _parse_scope(text: str) -> Scope:
     short_help="Make a key.",
     epilog="\b\nExamples:\n  warren keys create laptop\n"
     "  warren keys create ci --scope run --expires 30d\n"
+    "  warren keys create onyx --network 10.0.0.7\n"
     "  warren keys create dashboard --tenant acme --subject ann --scope read --json",
 )
 def create(
@@ -58,6 +59,10 @@ def create(
         ),
     ] = "run",
     expires: Annotated[float | None, duration("Lifetime, such as 30d; unlimited unless set.")] = None,
+    network: Annotated[
+        list[str] | None,
+        option("NETWORK", "Address or network of its clients; may be repeated. All unless set."),
+    ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -69,6 +74,7 @@ def create(
     from warren.cli.service.offline_store import build_caller
 
     choice = {"tenant": tenant, "subject": subject, "scope": scope, "ttl_s": expires, "by": build_caller()}
+    choice["networks"] = tuple(network or ())
     # Keys may be made before the first start, which then makes none.
     key, secret = _run(data_dir, lambda keys, _store: keys.create(name, **choice), must_exist=False)
     if as_json:
@@ -147,6 +153,7 @@ def _as_json(key: ApiKey) -> dict[str, Any]:
         "created_at": _time(key.created_at),
         "expires_at": _time(key.expires_at),
         "revoked_at": _time(key.revoked_at),
+        "networks": list(key.networks),
         "state": _state(key),
     }
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Annotated
 
-from warren.cli.options import Choice, Target, option
-from warren.cli.service.connection import prepare_image, reachable
+from warren.cli.options import Target, option
+from warren.cli.service.connection import reachable
+from warren.cli.service.image_build import prepare_image_apart
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from warren.cli.terminal.signals import Signals
 
@@ -53,7 +54,7 @@ def _serve(streams: tuple[int, int], target: Target, session: str | None, api_ke
 
     async def work(_signals: Signals) -> int:
         upstream = Upstream(
-            lambda: _reach(target),
+            lambda: _reach(target, upstream.tell),
             api_key=api_key,
             session=session or f"{_PREFIX}{new_owned_id()}",
             is_kept=session is not None,
@@ -66,11 +67,11 @@ def _serve(streams: tuple[int, int], target: Target, session: str | None, api_ke
 
 
 @contextlib.asynccontextmanager
-async def _reach(target: Target) -> AsyncIterator[str]:
+async def _reach(target: Target, tell: Callable[[str], None]) -> AsyncIterator[str]:
     """Find the service, or be it; an image that is not built yet is built first, while the client is answered."""
     from anyio import to_thread
 
-    await to_thread.run_sync(prepare_image, target, Choice(), abandon_on_cancel=True)
+    await to_thread.run_sync(prepare_image_apart, target, tell, abandon_on_cancel=True)
     # It may run for days and finds the next service by itself: an ending one need not wait.
     async with reachable(target, is_waited_for=False) as url:
         yield url

@@ -17,6 +17,7 @@ from warren.cli.imports.rules import (
     one_of,
     per_minute,
     processors,
+    published,
     size,
     thousandths,
     to,
@@ -39,7 +40,18 @@ _TIMES = "it is done when it is due, and not every so often"
 _FIXED = "it is fixed here"
 _CPU_TIME = "a sandbox is not used up: each execution has a timeout, and `limits.cpus` says how fast it is"
 
+_WEAKER = "sandboxes share this host's kernel, which isolates less than gVisor or a virtual machine: see SECURITY.md"
+_YEAR_S = 366 * 86_400
+_PORTS = {"ports.8000": to("serve.port", published)}
+"""What a compose file publishes of the container's port."""
+
+
+def _window(setting: str) -> Rule:
+    return Rule(setting=setting, convert=whole, fine=frozenset({"60"}))
+
+
 _OTARI: Mapping[str, Rule] = {
+    "ports.8080": to("serve.port", published),
     "SANDBOX_SESSION_IDLE_TIMEOUT": to("dialects.otari.idle_timeout_s", whole),
     "SANDBOX_SESSION_MAX_LIFETIME": to("dialects.otari.max_lifetime_s", whole),
     "SANDBOX_RUNNER_MEMORY_MB": to("dialects.otari.memory_bytes", mebibytes),
@@ -54,6 +66,7 @@ _OTARI: Mapping[str, Rule] = {
 }
 
 _ONYX: Mapping[str, Rule] = {
+    **_PORTS,
     "HOST": to("serve.host"),
     "PORT": to("serve.port", whole),
     "MAX_EXEC_TIMEOUT_MS": to("dialects.onyx.max_timeout_ms", whole),
@@ -91,7 +104,7 @@ _ONIT: Mapping[str, Rule] = {
     "SANDBOX_MAX_OUTPUT_BYTES": to("mcp.output_chars", whole),
     "SANDBOX_PIP_CACHE_PATH": nothing("the service keeps a cache of packages by itself"),
     "docker.memory_limit": to("limits.memory_bytes", size),
-    "docker.cpu_quota": to("limits.cpus", processors("")),
+    "docker.cpu_quota": to("limits.cpus", processors()),
     "docker.pids_limit": to("limits.pids", whole),
     "docker.sandbox_image": nothing(_OWN_IMAGES),
     "docker.network_disabled_default": to("egress.default", one_of(true="none", false="open")),
@@ -115,16 +128,21 @@ def _origins(text: str, everything: Mapping[str, str]) -> list[str]:
 _CHATUI: Mapping[str, Rule] = {
     "APP_ENV": to("env", _ENV),
     "PUBLIC_BETA_MODE": Rule(
-        setting="env", convert=one_of(true="production", **{"1": "production"}), fine=frozenset({"false", "0"})
+        setting="dialects.chatui.public_beta", convert=flag, also={"env": "production"}, fine=frozenset({"false", "0"})
     ),
+    **_PORTS,
     "GATEWAY_PORT": to("serve.port", whole),
     "LOG_LEVEL": to("log.level", _LEVEL),
     "ENABLE_DOCS": to("serve.docs", flag),
     "PYTHON_BASE_IMAGE": nothing(_OWN_IMAGES),
     "REQUIRE_AUTH": to("serve.auth", flag),
-    "METRICS_AUTH_REQUIRED": nothing("/metrics asks for a key where the rest does: `serve.auth`"),
+    "METRICS_AUTH_REQUIRED": Rule(
+        setting="serve.open_metrics", convert=one_of(false=True, **{"0": True}), fine=frozenset({"true", "1"})
+    ),
+    "ALLOWED_HOSTS": nothing("the proxy before the service checks the names that clients call it by"),
     **left("keys are made here, and kept as hashes: `warren keys create NAME` for each client", "API_KEYS", "API_KEY"),
-    "JWT_SECRET": to("jwt.secret", None, jwt__default_scope="run", jwt__tenant="default"),
+    # The original takes a token until it expires, however old it is.
+    "JWT_SECRET": to("jwt.secret", None, jwt__default_scope="run", jwt__tenant="default", jwt__max_age_s=_YEAR_S),
     "JWT_ALGORITHMS": to("jwt.algorithms", words),
     "JWT_ISSUER": to("jwt.issuer", words),
     "JWT_AUDIENCE": to("jwt.audience", words),
@@ -137,10 +155,10 @@ _CHATUI: Mapping[str, Rule] = {
         "GATEWAY_DOCKER_HOST",
         "DOCKER_HOST",
         "DOCKER_CLIENT_TIMEOUT",
-        "SANDBOX_RUNTIME",
-        "STRONG_SANDBOX_RUNTIMES",
-        "REQUIRE_STRONG_SANDBOX_ISOLATION",
     ),
+    "SANDBOX_RUNTIME": nothing(_WEAKER, "runc"),
+    "STRONG_SANDBOX_RUNTIMES": nothing(_WEAKER),
+    "REQUIRE_STRONG_SANDBOX_ISOLATION": nothing(_WEAKER, "false", "0"),
     "USE_DOCKER_DEFAULT_SECCOMP": nothing("Warren has a filter of system calls of its own", "true", "1"),
     **left("Warren has a filter of system calls of its own", "SECCOMP_PROFILE_DAEMON_PATH", "SECCOMP_PROFILE_PATH"),
     **left(
@@ -160,14 +178,10 @@ _CHATUI: Mapping[str, Rule] = {
     "MAX_TIMEOUT": to("dialects.chatui.max_timeout_s", whole),
     "MAX_CONCURRENT_EXECUTIONS": to("capacity.executions", whole),
     "FILE_PROVISION_TIMEOUT": nothing("files are part of the request, and need no time of their own"),
-    "RATE_LIMIT_REQUESTS_PER_WINDOW": to(
-        "dialects.chatui.executions_per_minute", per_minute("RATE_LIMIT_WINDOW_SECONDS")
-    ),
-    "RATE_LIMIT_WINDOW_SECONDS": PART,
-    "CONTAINER_RATE_LIMIT_REQUESTS_PER_WINDOW": to(
-        "dialects.chatui.creates_per_minute", per_minute("CONTAINER_RATE_LIMIT_WINDOW_SECONDS")
-    ),
-    "CONTAINER_RATE_LIMIT_WINDOW_SECONDS": PART,
+    "RATE_LIMIT_REQUESTS_PER_WINDOW": to("dialects.chatui.executions_per_minute", whole),
+    "RATE_LIMIT_WINDOW_SECONDS": _window("dialects.chatui.executions_window_s"),
+    "CONTAINER_RATE_LIMIT_REQUESTS_PER_WINDOW": to("dialects.chatui.creates_per_minute", whole),
+    "CONTAINER_RATE_LIMIT_WINDOW_SECONDS": _window("dialects.chatui.creates_window_s"),
     "MAX_ACTIVE_SESSIONS": to("dialects.chatui.containers", whole),
     "MAX_CONTAINERS_PER_PRINCIPAL": to("dialects.chatui.containers_per_principal", whole),
     "CONTAINER_CREATE_GUARD_TIMEOUT": nothing("`capacity.wait_s` says how long a request waits for its place"),
@@ -180,8 +194,8 @@ _CHATUI: Mapping[str, Rule] = {
     "SANDBOX_CPU_PERIOD": PART,
     "SANDBOX_CPU_QUOTA": to("limits.cpus", processors("SANDBOX_CPU_PERIOD")),
     "SANDBOX_PIDS_LIMIT": to("limits.pids", whole),
-    "SANDBOX_HOME_TMPFS_SIZE": to("limits.disk_bytes", size),
-    "SANDBOX_TMP_ROOT_SIZE": nothing("/tmp counts as memory, which `dialects.chatui.memory_bytes` bounds"),
+    "SANDBOX_HOME_TMPFS_SIZE": nothing("`limits.disk_bytes` would be the disk of every dialect's sandboxes"),
+    "SANDBOX_TMP_ROOT_SIZE": to("limits.tmp_bytes", size),
     "SANDBOX_SHM_SIZE": nothing("shared memory counts as memory, which `dialects.chatui.memory_bytes` bounds"),
     "SANDBOX_READ_ONLY_ROOTFS": nothing("the root of a sandbox is always read-only", "true", "1"),
     "SANDBOX_NETWORK_MODE": to("dialects.chatui.network", _NETWORK),
@@ -191,6 +205,7 @@ _CHATUI: Mapping[str, Rule] = {
     "ALLOW_SANDBOX_ENV_INJECTION": to("dialects.chatui.allow_env", flag),
     "SANDBOX_ENV_SOURCE_PATH": to("dialects.chatui.env_file"),
     "SANDBOX_ENV_TARGET_PATH": nothing("it is always `~/.env`", "/home/sandbox/.env"),
+    "LATEX_MAX_TEX_CHARS": nothing(_FIXED, "250000"),
     "LATEX_RENDER_TIMEOUT_SECONDS": to("dialects.chatui.latex_timeout_s", whole),
     **{
         name: to("render.version", one_of(v1="v1", v2="v2"))
@@ -214,7 +229,10 @@ _CHATUI: Mapping[str, Rule] = {
     "MAX_TOTAL_ASSET_BYTES": to("render.files_bytes", whole),
     "RENDER_MAX_OUTPUT_BYTES": to("render.output_bytes", whole),
     "RENDER_SANDBOX_MEM_LIMIT": to("render.memory_bytes", size),
-    "RENDER_SANDBOX_CPU_QUOTA": to("render.cpus", processors("SANDBOX_CPU_PERIOD")),
+    "RENDER_SANDBOX_CPU_PERIOD": PART,
+    "RENDER_SANDBOX_CPU_QUOTA": to("render.cpus", processors("RENDER_SANDBOX_CPU_PERIOD", "SANDBOX_CPU_PERIOD")),
+    "RENDER_SANDBOX_HOME_TMPFS_SIZE": to("render.disk_bytes", size),
+    "RENDER_ALLOWED_HOSTS": nothing("a page reaches its own files and nothing else"),
     "RENDER_SANDBOX_PIDS_LIMIT": to("render.pids", whole),
     "RENDER_SANDBOX_TMP_ROOT_SIZE": nothing("/tmp counts as memory, which `render.memory_bytes` bounds"),
     "RENDER_SANDBOX_SHM_SIZE": nothing("shared memory counts as memory, which `render.memory_bytes` bounds"),
@@ -237,7 +255,8 @@ ORIGINALS = (
         "chatui",
         "ChatUI's code execution gateway",
         _CHATUI,
-        "Make a key for each client: docs/howto/migrate-from-chatui.md.",
+        "Make a key for each client: docs/howto/migrate-from-chatui.md. The service listens on 127.0.0.1, and not on "
+        "every address as there, until `serve.host` says otherwise: docs/howto/go-to-production.md.",
     ),
     Original(
         "onit",

@@ -121,10 +121,16 @@ def per_minute(window: str) -> Convert:
     return convert
 
 
-def processors(period: str) -> Convert:
-    """Read a quota of Docker's, of another name's period."""
+def processors(*periods: str) -> Convert:
+    """Read a quota of Docker's, of another name's period; the first that is there counts."""
 
     def convert(text: str, everything: Mapping[str, str]) -> float:
-        return round(int(text) / float(everything.get(period) or 100_000), 3)
+        period = next((everything[name] for name in periods if everything.get(name)), 100_000)
+        return round(int(text) / float(period), 3)
 
     return convert
+
+
+def published(text: str, _all: Mapping[str, str]) -> int:
+    """Read what a compose file publishes a port as: `8080`, or `127.0.0.1:8080`."""
+    return int(text.rpartition(":")[2])

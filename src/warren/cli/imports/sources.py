@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from warren.core.skills.yaml_text import Node
 
 MAX_BYTES = 1 << 20
+_LISTENED = frozenset({"8000", "8080"})
+"""Ports of the originals inside their containers."""
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*[A-Z0-9]")
 _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)")
@@ -87,11 +89,26 @@ def _walk(node: Node) -> Iterator[tuple[str, str]]:
 
 def _walk_named(key: str, node: Node) -> Iterator[tuple[str, str]]:
     """Yield variables below a key, and of onit's own file, whose keys have no names of variables, those that it has."""
+    if key == "ports" and isinstance(node, list):
+        yield from _read_ports(node)
+        return
     if key in {"docker", "server"} and isinstance(node, dict):
         for name, value in node.items():
             if isinstance(value, str):
                 yield f"{key}.{name}", value
     yield from _walk(node)
+
+
+def _read_ports(node: list[Node]) -> Iterator[tuple[str, str]]:
+    """Yield the published port of a compose file for each of a container's that an original listens on."""
+    for each in node:
+        if isinstance(each, dict):
+            inside, outside = str(each.get("target", "")), str(each.get("published", ""))
+        else:
+            outside, _, inside = str(each).rpartition(":")
+        inside = inside.partition("/")[0].strip()
+        if inside in _LISTENED and outside:
+            yield f"ports.{inside}", outside
 
 
 def _resolve(value: str, known: Mapping[str, str]) -> str:

@@ -31,7 +31,8 @@ def gather_facts(settings: Settings) -> Facts:
     is_writable = _is_writable_by_others(settings.data_dir)
     if not is_production(settings):
         return Facts(is_data_writable=is_writable)
-    images = sorted({settings.image, *settings.pool.images})
+    own = (getattr(settings.dialects, name).image for name in type(settings.dialects).model_fields)
+    images = sorted({settings.image, *settings.pool.images, *filter(None, own)})
     unbuilt, unlocked = _look_at_images(settings, images)
     return Facts(
         has_keys=not settings.serve.auth or _has_keys(settings),

@@ -130,10 +130,11 @@ class FileClient(Connection):
         mode: int = 0o644,
         create: str = "replace",
         parents: bool = True,
+        sync: bool = False,
     ) -> Entry:
-        """Write a file: whole, or not at all. `create` is replace, exclusive or append."""
+        """Write a file: whole, or not at all; with `sync` to the disk. `create` is replace, exclusive or append."""
         header = await self._upload(
-            "fs.write", {"path": path, "mode": mode, "create": create, "parents": parents}, content
+            "fs.write", {"path": path, "mode": mode, "create": create, "parents": parents, "sync": sync}, content
         )
         return self.checked(parse_entry, header.get("entry"))
 
@@ -175,9 +176,11 @@ class FileClient(Connection):
         path: str,
         source: bytes | AsyncIterable[bytes],
         format: str = "tar",  # noqa: A002 - the wire's word
+        *,
+        sync: bool = False,
     ) -> int:
-        """Unpack an archive into a folder: all of it, or nothing; return how many members it had."""
-        header = await self._upload("fs.unpack", {"path": path, "format": format}, source)
+        """Unpack an archive into a folder: all of it, or nothing; with `sync` to the disk. Return how many members."""
+        header = await self._upload("fs.unpack", {"path": path, "format": format, "sync": sync}, source)
         return self.checked(get_int, header, "entries")
 
     async def changes(self) -> tuple[tuple[FileChange, ...], bool]:

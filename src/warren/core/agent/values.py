@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_LISTED = 100_000
-_CODES = ("invalid_request", "outside_workspace", "not_found", "conflict", "too_large", "unsupported", "start_failed")
+_CODES = frozenset(
+    {"invalid_request", "outside_workspace", "not_found", "conflict", "too_large", "insufficient_storage"}
+    | {"unsupported", "start_failed"}
+)
 _ENTRY_TYPES = ("file", "directory", "link", "other")
 _ACTIONS = ("created", "modified", "deleted")
 _NUMBER = (int, float)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import orjson
 
-from warren.core.callbacks.stub import FOLDER, MODULE, extend_path, find_folder, render_stub
+from warren.core.callbacks.stub import MODULE, extend_path, render_stub, write_stub
 from warren.core.callbacks.targets import Targets, Unreached
 from warren.core.concurrency.fair_queue import OwnerLimiter
 from warren.core.concurrency.keyed_lock import KeyedLock
@@ -110,7 +110,8 @@ class ToolCallbacks:
             return
         try:
             await agent.listen_port(kept.port, _LISTENER)
-            folder = await find_folder(agent)
+            # Again: a sandbox that was started again has an empty temporary folder.
+            folder = await write_stub(agent, render_stub(kept.tools, kept.port, kept.timeout_s))
             await agent.configure(env={"PYTHONPATH": self._search_path(sandbox_id, folder)})
         except Error as error:
             _log.warning("callbacks.attach_failed", extra={"sandbox_id": sandbox_id, "code": error.code})
@@ -129,11 +130,7 @@ class ToolCallbacks:
             port=port,
             peer=new.peer,
         )
-        folder = await find_folder(agent)
-        # WHY a file of that name: Python then keeps no compiled copy, which it would take for the next version, if that
-        # has the same size and second.
-        await agent.write(f"{FOLDER}/__pycache__", b"")
-        await agent.write(f"{FOLDER}/{MODULE}", render_stub(kept.tools, port, kept.timeout_s))
+        folder = await write_stub(agent, render_stub(kept.tools, port, kept.timeout_s))
         await self._store.keep_callbacks(kept)
         self._forget_gone()
         self._kept[live.id] = kept

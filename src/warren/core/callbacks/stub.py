@@ -14,9 +14,14 @@ if TYPE_CHECKING:
     from warren.core.agent.client import AgentClient
 
 MODULE = "_platform_tools.py"
-FOLDER = ".platform"
-"""In the workspace, and on Python's path."""
 _INSIDE_S = 30.0
+# Outside the workspace, whose files are the client's. WHY a file `__pycache__`: Python then keeps no compiled copy,
+# which it would take for the next version, if that has the same size and second.
+_WRITE = f"""
+folder="${{TMPDIR:-/tmp}}/.warren/lib"
+mkdir -p "$folder" && touch "$folder/__pycache__" && cat > "$folder/.new" && mv "$folder/.new" "$folder/{MODULE}" &&
+printf %s "$folder"
+"""
 _SOURCE = '''"""Tools of the platform, for code to call. Written by the service, again whenever they change."""
 
 import json as _json
@@ -106,19 +111,21 @@ def render_stub(tools: Mapping[str, str], port: int, timeout_s: float) -> bytes:
     return source.encode()
 
 
-async def find_folder(agent: AgentClient) -> str:
-    """Return the workspace as programs see it. Raises SandboxLost for an invalid answer."""
-    done = await agent.run(_build_inside(ExecKind.SHELL, "pwd"))
+async def write_stub(agent: AgentClient, source: bytes) -> str:
+    """Write the module, and return its folder as programs see it. Raises SandboxLost for an invalid answer."""
+    done = await agent.run(_build_inside(ExecKind.SHELL, _WRITE), stdin=source)
     agent.ack_soon(done.id)
-    folder = done.stdout.decode("utf-8", "replace").removesuffix("\n")
-    if not folder.startswith("/") or "\n" in folder or ":" in folder:
-        raise SandboxLost("the sandbox does not say where its workspace is")
-    return f"{folder}/{FOLDER}"
+    folder = done.stdout.decode("utf-8", "replace")
+    if done.exit_code != 0 or not folder.startswith("/") or "\n" in folder or ":" in folder:
+        raise SandboxLost("the sandbox does not take the module of its tools: its temporary folder may be full")
+    return folder
 
 
 async def extend_path(agent: AgentClient, folder: str) -> None:
     """Add the module to the path of running kernels; later ones have it in their environment."""
-    code = f"__import__('sys').path.insert(0, {json.dumps(folder)})"
+    # A folder that was missing at its first search would never be searched again.
+    sys, name = "__import__('sys')", json.dumps(folder)
+    code = f"{sys}.path_importer_cache.pop({name}, None); {sys}.path.insert(0, {name})"
     for kernel in await agent.kernels():
         done = await agent.run(_build_inside(ExecKind.CELL, code, kernel.name))
         agent.ack_soon(done.id)

@@ -55,8 +55,8 @@ class Admission:
         self._own: dict[Owner, int] = {}
         self._tenants: dict[str, int] = {}
         self._is_closed = False
-        self.creates = self._build_queue("making sandboxes", policy.creates)
-        # Shared, because an execution in the background may keep its place for ever.
+        # Shared, because a disk that is large or new takes long, and an execution in the background for ever.
+        self.creates = self._build_queue("making sandboxes", policy.creates, shared=True)
         self.executions = self._build_queue("executions", policy.executions, shared=True)
 
     def close(self) -> None:

@@ -4,7 +4,9 @@
 2. Headers and bodies of responses are searched for the value in the encodings that a benign server may echo it in:
    JSON, HTML, a URL, or base64 as in `Authorization: Basic`. The request asks for neither compression nor ranges, by
    which a program could read the value piece by piece.
-3. A server that encodes a value otherwise (reversed, encrypted) can reveal it; it is trusted with the value.
+3. The search looks at bytes of the server only, never at replacements: a program chooses those, and could end them as
+   the value begins. Which bytes are replaced already is remembered by position.
+4. A server that encodes a value otherwise (reversed, encrypted) can reveal it; it is trusted with the value.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class Broker:
         self._sent: list[tuple[bytes, bytes]] = []
         """Encoded values that were sent, with the text that the program wrote in their place."""
         self._room = _MOST
-        self._whole: Cleaner | None = None
+        self._words: list[tuple[bytes, bytes]] = []
 
     def __bool__(self) -> bool:
         return bool(self._pairs)
@@ -77,7 +79,7 @@ class Broker:
         """Replace placeholders with values. Raises TooMuch."""
         if not self:
             return headers
-        self._sent, self._room, self._whole = [], _MOST, None
+        self._sent, self._room, self._words = [], _MOST, []
         kept = [(name, value) for name, value in headers if name.lower() != b"accept-encoding"]
         filled = [(name, self._fill(value)) for name, value in kept]
         if self._room < _MOST:
@@ -86,8 +88,8 @@ class Broker:
 
     def clean(self, text: bytes) -> bytes:
         """Replace values with placeholders."""
-        self._whole = self._whole or self.cleaner()
-        return self._whole.clean(text) if self._whole else text
+        cleaner = self.cleaner()
+        return cleaner.feed(text) + cleaner.end() if cleaner else text
 
     def clean_headers(self, headers: Headers, target: Target) -> Headers:
         """Replace values with placeholders, and rewrite https links to the host so that they come back to the proxy."""
@@ -106,8 +108,12 @@ class Broker:
 
     def cleaner(self) -> Cleaner | None:
         """Return a cleaner for a body, whatever its declared encoding; None without secrets."""
-        words = [(way, shown) for shown, value in self._pairs if value for way in spell(value)]
-        return Cleaner([*words, *self._sent]) if self else None
+        if not self:
+            return None
+        if not self._words:
+            self._words = [(way, shown) for shown, value in self._pairs if value for way in spell(value)]
+            self._words += [(way, written) for filled, written in self._sent for way in _write(filled)]
+        return Cleaner(self._words)
 
     def _fill(self, value: bytes) -> bytes:
         if value[: len(_BASIC)].lower() == _BASIC:
@@ -148,21 +154,28 @@ def spell(value: bytes) -> tuple[bytes, ...]:
     """Return the encodings of a value, the plain one first; of a long value, only that."""
     if len(value) > _LONG:
         return (value,)
+    found = [*_write(value), *(way for each in _encode(value) for way in _write(each))]
+    return (value, *(way for way in dict.fromkeys(found) if way != value and len(way) >= _SHORTEST))
+
+
+def _write(value: bytes) -> list[bytes]:
+    """Return a value as text is written in JSON, in a page and in a URL; a long one only as it is."""
+    if len(value) > _LONG:
+        return [value]
     text = value.decode("latin-1")
     in_json = json.dumps(text)[1:-1]
     in_scripts = in_json.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
     in_page = html.escape(text, quote=False)
     in_address = [quote(text, safe=""), quote(text), quote(text, safe="!'()*;,/?:@&=+$#")]
     ways = [
-        *(in_json, in_json.replace("/", "\\/"), in_scripts),
+        *(text, in_json, in_json.replace("/", "\\/"), in_scripts),
         *(in_page, html.escape(text), in_page.replace('"', "&#34;").replace("'", "&#39;")),
         *(in_page.replace('"', "&quot;"), in_page.replace('"', "&quot;").replace("'", "&#39;")),
         *in_address,
         *(way.replace("%20", "+") for way in in_address),
         *(_ESCAPED.sub(lambda found: found[0].lower(), way) for way in in_address),
     ]
-    found = [*(way.encode("latin-1") for way in ways), *_encode(value)]
-    return (value, *(way for way in dict.fromkeys(found) if way != value and len(way) >= _SHORTEST))
+    return [way.encode("latin-1") for way in dict.fromkeys(ways)]
 
 
 def _encode(value: bytes) -> list[bytes]:
@@ -175,38 +188,54 @@ def _encode(value: bytes) -> list[bytes]:
 
 
 class Cleaner:
-    """Replaces words in a stream of pieces; a word may span several."""
+    """Replaces words in a stream of pieces; a word may span several.
+
+    Words may overlap in the text: every byte of each is taken out, and the first of them says what is there instead.
+    """
 
     def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        # WHY longest first: one word may be a part of another, and the rest of that would remain.
-        self._pairs = sorted(pairs, key=lambda pair: -len(pair[0]))
-        self._others = tuple({other for _, other in pairs})
+        self._pairs = dict(pairs)
         self._rest = b""
+        """The end of the text, from where a word may begin that is not complete yet. As the server wrote it."""
+        self._replaced: dict[bytes, int] = {}
+        """The words that began before `_rest`: how many bytes of it they take."""
 
     def feed(self, data: bytes) -> bytes:
         """Take a piece, and return the bytes that can be released."""
-        text = self.clean(self._rest + data)
-        sure = len(text) - self._count_unsure(text)
-        self._rest = text[sure:]
-        return text[:sure]
+        text = self._rest + data
+        return self._release(text, len(text) - self._count_unsure(text))
 
     def end(self) -> bytes:
         """Return the remaining bytes."""
-        rest, self._rest = self._rest, b""
-        return rest
+        return self._release(self._rest, len(self._rest))
 
-    def clean(self, text: bytes) -> bytes:
-        """Replace the words in a complete text."""
-        for word, other in self._pairs:
-            text = text.replace(word, other)
-        return text
+    def _release(self, text: bytes, sure: int) -> bytes:
+        """Replace the words that begin before `sure`, and keep the text from there on."""
+        at, pieces = max(self._replaced.values(), default=0), list[bytes]()
+        replaced = {word: end - sure for word, end in self._replaced.items() if end > sure}
+        for start, end, word in self._find(text, sure):
+            if start >= at:
+                pieces += [text[at:start], self._pairs[word]]
+            at = max(at, end)
+            if end > sure:
+                replaced[word] = end - sure
+        self._rest, self._replaced = text[sure:], replaced
+        return b"".join((*pieces, text[at:sure]))
+
+    def _find(self, text: bytes, sure: int) -> list[tuple[int, int, bytes]]:
+        """Return start, end and word of those that begin before `sure`; of two at the same place, the longer first."""
+        found = []
+        for word in self._pairs:
+            at = text.find(word, self._replaced.get(word, 0))
+            while 0 <= at < sure:
+                found.append((at, at + len(word), word))
+                at = text.find(word, at + len(word))
+        return sorted(found, key=lambda each: (each[0], -each[1]))
 
     def _count_unsure(self, text: bytes) -> int:
         """Return the smallest number of bytes at the end that may begin a word, so that no other byte is delayed."""
-        if self._others and text.endswith(self._others):
-            return 0  # A complete word at the end is replaced, even if another word may begin with its last byte.
         most = 0
-        for word, _ in self._pairs:
+        for word in self._pairs:
             at = max(0, len(text) - len(word) + 1)
             if len(word) > _LONG:
                 most = max(most, len(text) - at)

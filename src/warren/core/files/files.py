@@ -17,6 +17,7 @@ from warren.core.concurrency.keyed_lock import KeyedLock
 from warren.core.telemetry.counters import Counters
 from warren.domain.errors import NotFound
 from warren.domain.records import Scope
+from warren.domain.values import Storage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -38,6 +39,7 @@ T = TypeVar("T")
 WORKSPACE = "/workspace"
 _MAX_NOTED = 1024
 _TRANSFERS = frozenset({"read", "write", "pack", "unpack"})
+_WRITES = frozenset({"write", "unpack", "edit"})
 
 
 class Files:
@@ -127,7 +129,8 @@ class Files:
             # WHY not earlier: a slow sender would block all other writers of the file.
             counted = _Counted(content, take_turn)
             try:
-                entry = await agent.write(_inside(path), counted, mode=mode, create=create, parents=parents)
+                sync = self._is_persistent(sandbox_id)
+                entry = await agent.write(_inside(path), counted, mode=mode, create=create, parents=parents, sync=sync)
             finally:
                 noted["bytes"] = counted.size
                 self._observer.moved("in", counted.size)
@@ -225,11 +228,20 @@ class Files:
         async with self._doing("unpack", caller, sandbox_id, Scope.RUN, path=path, format=format) as (agent, noted):
             counted = _Counted(source)
             try:
-                noted["entries"] = entries = await agent.unpack(_inside(path), counted, format)
+                sync = self._is_persistent(sandbox_id)
+                noted["entries"] = entries = await agent.unpack(_inside(path), counted, format, sync=sync)
             finally:
                 noted["bytes"] = counted.size
                 self._observer.moved("in", counted.size)
         return entries
+
+    def _is_persistent(self, sandbox_id: str) -> bool:
+        """Whether what is uploaded to a sandbox in use must be on the disk before the response.
+
+        WHY: a write into the page cache succeeds on a disk that is full, and is lost later, with no report of it.
+        """
+        live = self._sandboxes.transitions.live_sandboxes.get(sandbox_id)
+        return live is not None and live.sandbox.storage is Storage.PERSISTENT
 
     def _turn(self, sandbox_id: str, path: str) -> AbstractAsyncContextManager[None]:
         """Lock a file for changes."""
@@ -251,6 +263,8 @@ class Files:
             ) as noted,
             contextlib.AsyncExitStack() as held,
         ):
+            if verb in _WRITES and scope is Scope.RUN:
+                self._sandboxes.space.check()
             if verb in _TRANSFERS:
                 await held.enter_async_context(self.transfers.one(caller.principal.owner))
             live = await held.enter_async_context(self._sandboxes.use(caller, sandbox_id, scope))

@@ -159,7 +159,7 @@ class StoredFiles:
     async def sweep(self) -> int:
         """Remove content without a row, and rows without complete content; return their number.
 
-        A crash leaves the first, a power failure the second: such short-lived content is not flushed.
+        A crash leaves the first, and a disk that loses what was flushed to it the second.
         """
         count = await self._blobs.sweep(self._list_blobs)
         # In this order: content that is added after the rows were read is not among them.

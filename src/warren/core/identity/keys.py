@@ -6,14 +6,16 @@ import hashlib
 import re
 import secrets
 import time
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from warren.core.policy.public_addresses import is_within
 from warren.domain.errors import Conflict, InvalidRequest, NotFound, StoreError, Unauthenticated
 from warren.domain.records import ApiKey, Principal, Scope
 from warren.domain.values import new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from warren.core.audit.log import Audit
     from warren.domain.records import Caller
@@ -46,10 +48,12 @@ class Keys:
         subject: str | None = None,
         scope: Scope = Scope.RUN,
         ttl_s: float | None = None,
+        networks: Sequence[str] = (),
         by: Caller | None = None,
     ) -> tuple[ApiKey, str]:
         """Create a key and return it with its secret, which is not stored. The subject defaults to the name.
 
+        With networks, it is valid only for clients there: for a key that logs and messages of a client may show.
         Raises Conflict when a key of that name is in force, and StoreError when it cannot be audited.
         """
         subject = name if subject is None else subject
@@ -57,6 +61,7 @@ class Keys:
             _check_word(what, word)
         if ttl_s is not None and not 0 < ttl_s < 1e10:
             raise InvalidRequest("a key must expire some time after now")
+        _check_networks(networks)
         secret = f"wrn_{secrets.token_urlsafe(32)}"
         now = self._clock()
         key = ApiKey(
@@ -68,6 +73,7 @@ class Keys:
             scope=scope,
             created_at=now,
             expires_at=None if ttl_s is None else now + ttl_s,
+            networks=tuple(networks),
         )
         await self._store.add_key(key)
         try:
@@ -98,6 +104,8 @@ class Keys:
         if not is_in_force(key, self._clock()):
             reason = "expired" if key.revoked_at is None else "revoked"
             self.refuse(reason, address=address, request_id=request_id, who=_principal(key))
+        if key.networks and not is_within(address, key.networks):
+            self.refuse("network", address=address, request_id=request_id, who=_principal(key))
         return _principal(key)
 
     def refuse(
@@ -180,7 +188,17 @@ def _describe(key: ApiKey) -> dict[str, Any]:
         "for_subject": key.subject,
         "scope": str(key.scope),
         "expires_at": key.expires_at,
+        **({"networks": list(key.networks)} if key.networks else {}),
     }
+
+
+def _check_networks(networks: Sequence[str]) -> None:
+    for network in networks:
+        try:
+            ip_network(network)
+        except ValueError:
+            why = f"a key's networks are addresses or networks, such as 10.0.0.7 or 10.0.0.0/8, not {network[:80]!r}"
+            raise InvalidRequest(why) from None
 
 
 def _check_word(what: str, word: str) -> None:

@@ -76,11 +76,12 @@ class Catalog:
             return load_spec(paths[name])
         # A tag is a version in some other registry; here a name has one version.
         alias = name.partition(":")[0]
-        for path in paths.values():
-            spec = load_spec(path)
-            if alias in spec.aliases:
-                return spec
-        raise NotFound(f"there is no image {name!r}{suggest(name, paths)}")
+        found = [spec for path in paths.values() if alias in (spec := load_spec(path)).aliases]
+        if not found:
+            raise NotFound(f"there is no image {name!r}{suggest(name, paths)}")
+        # Several images may serve one alias, since a fresh service has built only its default image: the smallest does.
+        built = [spec for spec in found if self._load(spec.digest(self._interpreter)) is not None]
+        return min(built or found, key=lambda spec: len(spec.packages))
 
     def status(self, name: str) -> ImageStatus:
         """Return whether the image is built from the current spec."""

@@ -13,7 +13,7 @@ from warren.core.executions.request import NewExecution
 from warren.core.packages.names import check_names
 from warren.domain.egress import PACKAGES_HOST
 from warren.domain.errors import Forbidden, Unsupported
-from warren.domain.values import Cause, ExecKind, Keep
+from warren.domain.values import MIB, Cause, ExecKind, Keep
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from warren.core.executions.supervisor import Running
     from warren.core.sandboxes.sandboxes import Sandboxes
     from warren.domain.records import Caller, Execution
-    from warren.domain.values import Event, ExecResult
+    from warren.domain.values import Event, ExecResult, Limits
     from warren.engines.base import Engine
 
 _CODE = (
@@ -35,6 +35,8 @@ _NAME = re.compile(r"[A-Za-z0-9@/._~-]{1,214}")
 _VERSION = re.compile(r"[A-Za-z0-9.!+_-]{1,100}")
 _OUTPUT_BYTES = 256 << 10
 _MAX_REPORTED = 1000
+_FULL = re.compile(r"No space left on device|os error 28|ENOSPC|Disk quota exceeded")
+"""What installers say; when they have cleaned up, there is room again, so the disk does not show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +71,9 @@ class Installed:
 class Installing:
     """An installation in progress."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, limits: Limits) -> None:
         self._running = running
+        self._limits = limits
         self.execution_id = running.execution.id
 
     async def events(self) -> AsyncGenerator[Event, None]:
@@ -89,7 +92,7 @@ class Installing:
         """Wait for the result."""
         execution = await self._running.wait()
         assert execution.result is not None
-        return build_installed(execution.result)
+        return build_installed(execution.result, self._limits)
 
 
 @dataclass(eq=False, slots=True)
@@ -118,11 +121,11 @@ class Packages:
         package index, and whatever an execution raises.
         """
         if not is_kept:
-            async with self._prepared(caller, sandbox_id, new) as (request, noted):
+            async with self._prepared(caller, sandbox_id, new) as (request, limits, noted):
                 execution = await self._executions.run(caller, sandbox_id, request, is_kept=False)
                 _note(noted, execution)
             assert execution.result is not None
-            return build_installed(execution.result)
+            return build_installed(execution.result, limits)
         async with self.begin(caller, sandbox_id, new) as installing:
             async with contextlib.aclosing(installing.events()) as events:
                 async for event in events:
@@ -134,25 +137,25 @@ class Packages:
     async def begin(self, caller: Caller, sandbox_id: str, new: NewInstall) -> AsyncIterator[Installing]:
         """Start an installation; leaving the body ends it. Raises as `install`."""
         async with (
-            self._prepared(caller, sandbox_id, new) as (request, noted),
+            self._prepared(caller, sandbox_id, new) as (request, limits, noted),
             await self._executions.begin(caller, sandbox_id, request) as running,
         ):
-            yield Installing(running)
+            yield Installing(running, limits)
             _note(noted, running.execution)
 
     @contextlib.asynccontextmanager
     async def _prepared(
         self, caller: Caller, sandbox_id: str, new: NewInstall
-    ) -> AsyncIterator[tuple[NewExecution, dict[str, Any]]]:
+    ) -> AsyncIterator[tuple[NewExecution, Limits, dict[str, Any]]]:
         """Check the request, and audit its outcome."""
         names = check_names(new.ecosystem, new.names)
         asked = {"ecosystem": new.ecosystem, "packages": list(names)}
         async with self._sandboxes.audited(caller, "packages.install", sandbox_id=sandbox_id, **asked) as noted:
-            await self._check_reach(caller, sandbox_id)
-            yield _build_execution(new, names, self._timeout_s), noted
+            sandbox = await self._sandboxes.get(caller, sandbox_id)
+            self._check_reach(sandbox_id)
+            yield _build_execution(new, names, self._timeout_s), sandbox.limits, noted
 
-    async def _check_reach(self, caller: Caller, sandbox_id: str) -> None:
-        await self._sandboxes.get(caller, sandbox_id)
+    def _check_reach(self, sandbox_id: str) -> None:
         if not self._engine.has_own_network:
             raise Unsupported(
                 f"the {self._engine.name} engine has no package index: its programs use this host's network, so run "
@@ -183,11 +186,12 @@ def _build_execution(new: NewInstall, names: tuple[str, ...], timeout_s: float) 
         output_bytes=_OUTPUT_BYTES,
         output_keep=Keep.ENDS,
         kill_leftovers=True,
-        scan_changes=False,
+        # npm writes beside the files of programs: unless they are seen now, the next command seems to have made them.
+        scan_changes=new.ecosystem == "npm",
     )
 
 
-def build_installed(result: ExecResult) -> Installed:
+def build_installed(result: ExecResult, limits: Limits | None = None) -> Installed:
     """Build the result. The report of the program is untrusted and parsed as such."""
     said, report = _split_mark(result.stdout)
     output = "\n".join(filter(None, (_text(said), _text(result.stderr))))
@@ -196,6 +200,11 @@ def build_installed(result: ExecResult) -> Installed:
     hint = result.hint
     if timed_out:
         hint = "The installation was ended because it took too long: install fewer packages, or allow it more time."
+    elif limits is not None and not result.ok and (result.cause is Cause.DISK or _FULL.search(output)):
+        hint = (
+            f"There is no room for these packages: the disk of this sandbox has {limits.disk_bytes / MIB:.0f} MiB. "
+            "Ask for a sandbox with more disk, or its operator for a larger limits.disk_bytes."
+        )
     elif replaced and hint is None:
         names = ", ".join(replaced[:5])
         hint = f"There was another version of {names}: a kernel that has imported it keeps that until it is restarted."

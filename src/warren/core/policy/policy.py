@@ -62,6 +62,8 @@ class Policy:
 
     image: str = "data"
     limits: Limits = field(default_factory=Limits)
+    largest: Mapping[str, float] = field(default_factory=dict)
+    """The largest limits of one sandbox of any tenant, by the names in `Limits`."""
     timeout_s: float | None = None
     idle_timeout_s: float | None = 1800
     max_lifetime_s: float | None = None
@@ -115,20 +117,21 @@ class Policy:
         """Return the quotas of an owner of this tenant, of the tenant, and of all."""
         return Ceilings(self.own, self.ceiling_of(tenant).holding, self.everybody)
 
+    def largest_of(self, tenant: str) -> Mapping[str, float]:
+        """Return the largest limits of a sandbox of a tenant."""
+        own = self.ceiling_of(tenant).largest
+        return {**self.largest, **{name: min(most, self.largest.get(name, most)) for name, most in own.items()}}
+
     def limits_of(self, tenant: str) -> Limits:
         """Return the default limits of a tenant's sandbox. Raises InvalidRequest, at start-up."""
-        largest = self.ceiling_of(tenant).largest
-        if not largest:
-            return self.limits
-        less = {name: type(own)(most) for name, most in largest.items() if most < (own := getattr(self.limits, name))}
-        return dataclasses.replace(self.limits, **less)
+        return lower_limits(self.limits, self.largest_of(tenant))
 
     def limits_with_memory(self, tenant: str, memory_bytes: int) -> Limits:
         """Return the default limits with that much memory, up to the tenant's limit; 0 is the default."""
         usual = self.limits_of(tenant)
         if not memory_bytes:
             return usual
-        most = self.ceiling_of(tenant).largest.get("memory_bytes", memory_bytes)
+        most = self.largest_of(tenant).get("memory_bytes", memory_bytes)
         return dataclasses.replace(usual, memory_bytes=min(memory_bytes, int(most)))
 
     def choose_egress(self, tenant: str, asked: Egress | None) -> Egress:
@@ -151,14 +154,21 @@ class Policy:
         check_within(Egress(mode=EgressMode.RULES, rules=rules), self.ceiling_of(tenant).egress, tenant)
 
     def check_limits(self, tenant: str, limits: Limits, before: Limits | None = None) -> None:
-        """Raise InvalidRequest for limits above those of a tenant; a sandbox keeps the limits that it has."""
-        for name, most in self.ceiling_of(tenant).largest.items():
+        """Raise InvalidRequest for limits above the largest of a tenant; a sandbox keeps the limits that it has."""
+        own = self.ceiling_of(tenant).largest
+        for name, most in self.largest_of(tenant).items():
             asked = getattr(limits, name)
             if asked > most and (before is None or asked > getattr(before, name)):
+                where = f"in a sandbox of tenant {tenant!r}" if own.get(name) == most else "in one sandbox here"
                 raise InvalidRequest(
-                    f"{name} may be at most {_show(name, most)} in a sandbox of tenant {tenant!r}, "
-                    f"and {_show(name, asked)} was asked for"
+                    f"{name} may be at most {_show(name, most)} {where}, and {_show(name, asked)} was asked for"
                 )
+
+
+def lower_limits(limits: Limits, largest: Mapping[str, float]) -> Limits:
+    """Return limits that are within the largest ones."""
+    less = {name: type(own)(most) for name, most in largest.items() if most < (own := getattr(limits, name))}
+    return dataclasses.replace(limits, **less) if less else limits
 
 
 def check_may(caller: Caller, scope: Scope) -> None:

@@ -5,8 +5,13 @@ Used for everything that leaves this host on behalf of a sandbox: egress, and to
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -17,6 +22,10 @@ _TRANSLATED = tuple(
 )
 # WHY: it looks public, but is the metadata service of every machine at Azure, reachable from inside only.
 _METADATA = frozenset({ipaddress.ip_address("168.63.129.16")})
+# WHY: not all of these are known to every Python: documentation (RFC 9637), segment routing (RFC 9602).
+_RESERVED = tuple(map(ipaddress.ip_network, ("3fff::/20", "5f00::/16")))
+_LOCAL_NAMES = (".internal", ".local", ".localhost")
+"""Endings of names that are never in the public DNS."""
 _WIDEST = {4: 8, 6: 7}
 """The widest private networks; a wider network contains public addresses."""
 
@@ -35,7 +44,7 @@ def plain(address: Address) -> Address:
 
 def is_public(address: Address) -> bool:
     """Whether an address is public: not private, loopback, link-local, shared, multicast, nor a translation."""
-    if address in _METADATA or any(address in network for network in _TRANSLATED):
+    if address in _METADATA or any(address in network for network in (*_TRANSLATED, *_RESERVED)):
         return False
     return address.is_global and not (address.is_multicast or getattr(address, "is_site_local", False))
 
@@ -57,6 +66,30 @@ def is_inside(network: Network) -> bool:
     """Whether no address of a network is public. Such a rule means internal addresses; 0.0.0.0/0 does not."""
     ends = (network.network_address, network.broadcast_address)
     return network.prefixlen >= _WIDEST[network.version] and not any(map(is_public, ends))
+
+
+def is_within(address: str, networks: Iterable[str]) -> bool:
+    """Whether the address of a client is in one of these networks. What is no address is in none."""
+    try:
+        found = parse_address(address)
+    except ValueError:
+        return False
+    return any(found in _parse_network(network) for network in networks)
+
+
+@functools.lru_cache(maxsize=4096)
+def _parse_network(text: str) -> Network:
+    return ipaddress.ip_network(text)
+
+
+def is_local_name(host: str) -> bool:
+    """Whether a host is an address, or a name that a stranger cannot register."""
+    name = host.lower().rstrip(".")
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return bool(name) and ("." not in name or name.endswith(_LOCAL_NAMES))
+    return True
 
 
 def is_loopback(host: str) -> bool:

@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from warren.domain.values import Image
     from warren.engines.base import Engine
 
-FOLDER = "/workspace/.packages"
+WORKSPACE = "/workspace"
+FOLDER = f"{WORKSPACE}/.packages"
 """The sandbox's own Python environment, made by the first install; it stays with the workspace."""
 OWN_PYTHON = "/opt/image/bin/own-python"
 """Runs the interpreter of the environment that a program installs into: see `guest/own_environment.py`."""
 SITE = f"{FOLDER}/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 """Where modules are found. Images stand on the interpreter that runs Warren, so they have its version."""
+_LIBRARY = "/tmp/.warren/lib"
+"""Outside the workspace, on Python's path: modules that the service writes, such as that of tool callbacks."""
 _INDEX = f"http://{PACKAGES_HOST}"
 _PROXY = f"http://127.0.0.1:{PROXY_PORT}"
 _LOCAL = "localhost,127.0.0.1,::1"
@@ -63,6 +66,8 @@ def build_package_env() -> dict[str, str]:
 
 
 _ENV = {
+    "SANDBOX_WORKSPACE": WORKSPACE,
+    "PYTHONPATH": _LIBRARY,
     **_VARIABLES,
     # Programs disagree about the case.
     **{name.lower(): value for name, value in _VARIABLES.items()},

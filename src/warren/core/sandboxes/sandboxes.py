@@ -7,6 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from warren.core.policy.egress_rules import describe_egress
+from warren.core.policy.free_space import FreeSpace
 from warren.core.policy.policy import check_may
 from warren.core.sandboxes.creation import Creation, NewSandbox
 from warren.core.sandboxes.live import LiveSandbox
@@ -58,11 +59,19 @@ class Sandboxes:
         admission: Admission,
         audit: Audit,
         policy: Policy,
+        space: FreeSpace | None = None,
         observer: Counters | None = None,
         tracer: Tracer | None = None,
     ) -> None:
+        self.space = space or FreeSpace()
         self.transitions = SandboxTransitions(
-            engine=engine, store=store, connections=connections, images=images, audit=audit, policy=policy
+            engine=engine,
+            store=store,
+            connections=connections,
+            images=images,
+            audit=audit,
+            policy=policy,
+            space=self.space,
         )
         self._engine = engine
         self._store = store
@@ -95,6 +104,7 @@ class Sandboxes:
                 live = await self._find_session(caller, new)
                 is_new = False
                 if live is None:
+                    self.space.check()
                     with self._tracer.span("sandbox.create") as span:
                         live, is_new = await self._make(caller, new)
                         span.set({"warren.sandbox_id": live.id, "warren.image": live.sandbox.image})

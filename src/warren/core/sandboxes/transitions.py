@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from warren.core.agent.client import AgentClient
     from warren.core.audit.log import Audit
     from warren.core.images.cache import ImageCache
+    from warren.core.policy.free_space import FreeSpace
     from warren.core.policy.policy import Policy
     from warren.core.sandboxes.connections import AgentConnections
     from warren.domain.records import Sandbox
@@ -56,6 +57,7 @@ class SandboxTransitions:
         images: ImageCache,
         audit: Audit,
         policy: Policy,
+        space: FreeSpace,
     ) -> None:
         self.live_sandboxes: dict[str, LiveSandbox] = {}
         self.pending_deletes = PendingDeletes()
@@ -69,6 +71,7 @@ class SandboxTransitions:
         self._images = images
         self._audit = audit
         self._policy = policy
+        self._space = space
         connections.on_lost = self.lost
 
     async def find(self, sandbox_id: str) -> LiveSandbox | None:
@@ -118,6 +121,7 @@ class SandboxTransitions:
 
     async def start(self, live: LiveSandbox) -> None:
         """Run a stopped sandbox again, from the image it was made from, or from the build that replaced it."""
+        self._space.check()
         sandbox = live.sandbox
         image = await self._images.get_build(sandbox.image, sandbox.image_digest)
         reason = None

@@ -74,3 +74,5 @@ class ApiKey:
     created_at: float
     expires_at: float | None = None
     revoked_at: float | None = None
+    networks: tuple[str, ...] = ()
+    """The addresses and networks of its clients; without any, it is valid everywhere."""

@@ -7,16 +7,35 @@ and `translate…` (pure). Where its programs behave differently it passes a val
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
+    from prometheus_client.metrics_core import Metric
     from pydantic import BaseModel
     from starlette.responses import Response
 
+    from warren.core.service import Service
     from warren.gateway.api.operations import Operation
-    from warren.gateway.ops.metrics import Report
+    from warren.gateway.ops.metrics import Metrics, Report
+    from warren.settings import Settings
+
+
+class HealthReport:
+    """A report that adds to `/health` alone."""
+
+    def __init__(self, service: Service, settings: Settings) -> None:
+        self.service = service
+        self.settings = settings
+
+    def details(self, reasons: list[str]) -> Mapping[str, Any]:  # noqa: ARG002 - the seam's
+        """Return nothing more."""
+        return {}
+
+    def collect(self, metrics: Metrics) -> Iterator[Metric]:  # noqa: ARG002 - the seam's
+        """Yield no numbers."""
+        return iter(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

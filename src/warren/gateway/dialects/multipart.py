@@ -40,6 +40,8 @@ class Part:
         _, options = parse_options_header(headers.get(b"content-disposition", b""))
         self.field = options.get(b"name", b"").decode("utf-8", "replace")
         name = options.get(b"filename")
+        self.sent_filename = (name or b"").decode("utf-8", "surrogateescape")
+        """As it was sent, for dialects whose original decodes nothing."""
         # Browsers write these three so, and nothing else (WHATWG, multipart/form-data encoding).
         for code, character in ((b"%22", b'"'), (b"%0D", b"\r"), (b"%0A", b"\n")):
             name = name and name.replace(code, character)

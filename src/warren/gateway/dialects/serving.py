@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warren.domain.records import Principal
+from warren.gateway.api.auth import Door
 from warren.gateway.api.dispatch import Dispatcher
 from warren.gateway.api.problems import respond
 from warren.gateway.middleware.problems import ProblemMiddleware
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from warren.gateway.api.body_memory import BodyMemory
     from warren.gateway.dialects.dialect import Dialect
     from warren.settings import Settings
+    from warren.settings.groups_apis import DialectSettings
 
 
 class Dialects:
@@ -45,8 +47,7 @@ class Dialects:
                 dialect.operations,
                 service,
                 settings,
-                # With a colon, which no key's subject has: callers without a key never share a key's sandboxes.
-                auth.opened_to(Principal(subject=f"open:{dialect.name}")) if chosen.open else auth,
+                auth.opened_to(_build_door(dialect, chosen)) if chosen.open or chosen.networks else auth,
                 otherwise,
                 body_memory=body_memory,
                 prefix="",
@@ -72,6 +73,13 @@ class Dialects:
             await self._shared.get(scope["path"], self._otherwise)(scope, receive, send)
             return
         await self._otherwise(scope, receive, send)
+
+
+def _build_door(dialect: Dialect, chosen: DialectSettings) -> Door:
+    # With a colon, which no key's subject has: unless the operator names one, no key shares what is made without.
+    subject = chosen.subject or f"open:{dialect.name}"
+    principal = Principal(subject=subject, tenant=chosen.tenant)
+    return Door(principal=principal, is_open=chosen.open, networks=chosen.networks)
 
 
 def _dress(app: ASGIApp, dialect: Dialect) -> ASGIApp:

@@ -1,8 +1,9 @@
 """Early answers: a request that is refused while its body arrives is answered at once, then the connection is closed.
 
 A client that gets "too large" or "no such sandbox" while it uploads a gigabyte must not have to send the rest. But a
-connection that is closed on data in flight is reset, and the answer is lost with it. So the answer is sent at once, up
-to 8 MiB more are read and discarded for up to 2 seconds, and only then is the connection closed.
+connection that is closed on data in flight is reset, and the answer is lost with it; and clients such as httpx send the
+whole body before they read. So the answer is sent at once, the rest is read and discarded, up to 256 MiB and for up to
+30 seconds, and only then is the connection closed. A client that sends nothing for 2 seconds has read the answer.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 
 _SMALL = 64 << 10
 """The server itself reads a rest of at most this, and keeps the connection."""
-LINGER_BYTES = 8 << 20
-LINGER_S = 2.0
+LINGER_BYTES = 256 << 20
+LINGER_S = 30.0
+_QUIET_S = 2.0
 
 
 class EarlyCloseMiddleware:
@@ -56,8 +58,10 @@ class EarlyCloseMiddleware:
 
 async def _linger(receive: Receive) -> None:
     left = LINGER_BYTES
-    with anyio.move_on_after(LINGER_S):
+    until = anyio.current_time() + LINGER_S
+    with anyio.CancelScope() as scope:
         while left > 0:
+            scope.deadline = min(until, anyio.current_time() + _QUIET_S)
             message = await receive()
             if message["type"] != "http.request" or not message.get("more_body", False):
                 return

@@ -98,12 +98,16 @@ def name_request(headers: Iterable[tuple[bytes, bytes]], state: dict[str, Any]) 
 
 
 def refuse_head(scope: Scope) -> HTTPException | None:
-    """Return why a request is refused unread: an address or headers over the limits."""
+    """Return why a request is refused unread: an address or headers over the limits, or not one Host."""
     if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_PATH_BYTES:
         return HTTPException(414, f"the address is longer than {MAX_PATH_BYTES} bytes")
     headers = scope["headers"]
     if len(headers) > MAX_HEADERS or sum(len(name) + len(value) for name, value in headers) > MAX_HEAD_BYTES:
         return HTTPException(431, f"more than {MAX_HEADERS} headers, or more than {MAX_HEAD_BYTES} bytes of them")
+    # WHY: a proxy and this service may each take another one of two, and so disagree about who is asked.
+    hosts = sum(name == b"host" for name, _ in headers)
+    if hosts != 1 and (hosts or scope.get("http_version") != "1.0"):
+        return HTTPException(400, "a request has one Host header")
     return None
 
 

@@ -38,6 +38,7 @@ _ALIVE = json_reply({"status": "ok"})
 LOOKED_S = 1.0
 """Engine and store are checked at most once in this time, however many probes come."""
 _PATIENCE_S = 5.0
+_ALMOST_FULL = "disk: almost full, so creates, starts and uploads are refused"
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class Health:
         *,
         reports: Sequence[Report] = (),
         looked_s: float = LOOKED_S,
+        open_metrics: bool = False,
     ) -> None:
         self._service = service
         self._auth = auth
@@ -62,12 +64,11 @@ class Health:
         self._reports = reports
         """Additions of dialects."""
         self._looked_s = looked_s
+        self._open_metrics = open_metrics
         self._looked_at = -math.inf
         self._looking = anyio.Lock(fast_acquire=True)
         self._found: list[str] = []
         self._gpus: tuple[Gpu, ...] = ()
-        self._active = 0
-        """Running sandboxes at the last check."""
         self._table: dict[str, Callable[[Request], Awaitable[ASGIApp]]] = {
             "/livez": self._live,
             "/readyz": self._ready,
@@ -96,11 +97,12 @@ class Health:
                 store, engine = await self._look("store", self._ask_store), await self._look("engine", self._ask_engine)
                 self._found, self._looked_at = [*store, *engine], time.monotonic()
         stopping = ["stopping: no new work is taken"] if self._service.is_draining else []
-        return [*stopping, *self._found]
+        shortage = [] if self._service.space.find_shortage() is None else [_ALMOST_FULL]
+        return [*stopping, *shortage, *self._found]
 
     def _caveats(self) -> list[str]:
-        """Return what the service refuses on this host although it is ready: for its operator, not for balancers."""
-        return list(getattr(self._service.engine, "caveats", ()))
+        """Return what the service refuses on this host, for its operator: also where it is ready."""
+        return [*filter(None, [self._service.space.find_shortage()]), *getattr(self._service.engine, "caveats", ())]
 
     async def _look(self, what: str, ask: Callable[[], Awaitable[None]]) -> list[str]:
         try:
@@ -116,7 +118,6 @@ class Health:
 
     async def _ask_store(self) -> None:
         await self._service.store.ping()
-        self._active = (await self._service.store.holding(None)).active
         # A full disk may still take a ping and not the audit entries that wait.
         await self._service.audit.flush()
 
@@ -146,8 +147,6 @@ class Health:
             "status": "error" if reasons else "ok",
             "message": "; ".join(reasons) or None,
             "version": __version__,
-            "session_count": 0 if reasons else self._active,
-            "max_sessions": self._service.policy.everybody.active,
         }
         for report in self._reports:
             body |= report.health()
@@ -194,12 +193,15 @@ class Health:
         }
 
     async def _numbers(self, scope: Request) -> ASGIApp:
-        await self._identify(scope, Scope.READ)
+        if not self._open_metrics:
+            await self._identify(scope, Scope.READ)
         return Reply(await self._metrics.render(), 200, ((b"content-type", CONTENT_TYPE.encode()),))
 
     async def _identify(self, scope: Request, wanted: Scope) -> Caller:
         client, request_id = scope.get("client"), scope["state"]["request_id"]
         address = client[0] if client else ""
-        principal = await self._auth.identify(scope["headers"], address=address, request_id=request_id)
+        principal = await self._auth.identify(
+            scope["headers"], address=address, request_id=request_id, scheme=scope["scheme"]
+        )
         check_scope(principal, wanted)
         return Caller(principal=principal, request_id=request_id, address=address)

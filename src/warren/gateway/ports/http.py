@@ -107,6 +107,9 @@ class _Exchange:
         status, listed = response.status_code, response.headers
         if len(listed) > MAX_HEADERS:
             raise self._odd(f"more than {MAX_HEADERS} headers")
+        # WHY: h11 bounds a head that is not complete, and lets pass one of any size that came at once.
+        if sum(len(name) + len(value) for name, value in listed) > MAX_HEAD:
+            raise self._odd(f"more than {MAX_HEAD} bytes of headers")
         # WHY: h11 lets both pass, and our own side of HTTP fails on them.
         if status > _LAST_STATUS or any(_CONTROLS.search(value) for _, value in listed):
             raise self._odd("an invalid status or header")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from warren.domain.records import Principal
+    from warren.gateway.api.auth import Door
 
 _REFUSED = (
     b"HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain; charset=utf-8\r\n"
@@ -31,7 +32,7 @@ class LocalAuth(Auth):
         """Return the operator."""
         return LOCAL
 
-    def opened_to(self, _anybody: Principal) -> Auth:
+    def opened_to(self, _door: Door) -> Auth:
         """Return itself: no key is needed anyway."""
         return self
 

@@ -74,7 +74,8 @@ def _write(agent: Agent, stream: Stream, header: Header, workspace: Workspace, p
     create = get_choice(header, "create", ("replace", "exclusive", "append"), "replace")
     if get_flag(header, "parents", default=True):
         os.close(workspace.make_folders(posixpath.dirname(path) or "."))
-    Writing(workspace, agent.changes, stream, path, mode=mode, create=create)
+    sync = get_flag(header, "sync", default=False)
+    Writing(workspace, agent, stream, path, mode=mode, create=create, sync=sync)
 
 
 def _mkdir(agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
@@ -175,6 +176,7 @@ def _pack(agent: Agent, stream: Stream, header: Header, workspace: Workspace, pa
 
 def _unpack(agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
     kind = get_choice(header, "format", archive.FORMATS, "tar")
+    sync = get_flag(header, "sync", default=False)
     temporary = temporary_name()
     agent.changes.ignored.add(temporary)
 
@@ -194,7 +196,7 @@ def _unpack(agent: Agent, stream: Stream, header: Header, workspace: Workspace, 
         Worker(
             agent.loop,
             stream,
-            lambda source, _out: ({"entries": unpack(workspace, path, kind, temporary, source)}, b""),
+            lambda source, _out: ({"entries": unpack(workspace, path, kind, temporary, source, sync=sync)}, b""),
             keep=(workspace.fd,),
             takes=True,
             deadline_s=None,

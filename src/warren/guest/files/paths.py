@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -49,6 +50,8 @@ _CODES = {
     errno.ENXIO: ("invalid_request", "is not a regular file or a folder"),
     errno.ENOSPC: ("too_large", "does not fit: the sandbox's disk is full"),
     errno.EDQUOT: ("too_large", "does not fit: the sandbox's disk is full"),
+    errno.EIO: ("insufficient_storage", "cannot be kept: the disk of the service is full, or fails"),
+    errno.EROFS: ("insufficient_storage", "cannot be kept: the disk of the service was full, so restart the sandbox"),
     errno.EFBIG: ("too_large", "is larger than a file may be"),
 }
 
@@ -227,6 +230,26 @@ def settle(fd: int, mode: int) -> None:
     # The clock of a file system ticks every few milliseconds, and in one tick a file may be replaced twice.
     now = time.time_ns()
     os.utime(fd, ns=(now, now))
+
+
+def sync_file(fd: int) -> None:
+    """Write an open file to the disk. Raises OSError: EIO also where the host's disk is full."""
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        # The sandbox's own disk refuses what does not fit before it is written out.
+        raise OSError(errno.EIO, error.strerror) from error
+
+
+def sync_folder(place: int) -> None:
+    """Write an open folder to the disk, with the names in it."""
+    # One that programs may write to and not read has no other way: it is written with the next one.
+    with contextlib.suppress(PermissionError):
+        folder = open_at(place, ".", DIRECTORY)
+        try:
+            sync_file(folder)
+        finally:
+            os.close(folder)
 
 
 def open_at(place: int, name: str, flags: int, mode: int = 0o600) -> int:

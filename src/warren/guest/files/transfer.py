@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from warren.guest.files.paths import check_regular, entry, open_at, refusal, rename, settle
+from warren.guest.files.paths import check_regular, entry, open_at, refusal, rename, settle, sync_file, sync_folder
+from warren.guest.files.worker import Worker
 from warren.guest.wire.frames import CHUNK
+from warren.guest.wire.parameters import Refused
 from warren.guest.wire.pump import CHUNKS_A_ROUND, may_send
 
 if TYPE_CHECKING:
-    from warren.guest.files.changes import Changes
+    from warren.guest.agent import Agent
     from warren.guest.files.paths import Workspace
     from warren.guest.system.loop import Loop
     from warren.guest.wire.streams import Stream
@@ -68,9 +70,11 @@ class Writing:
     """Receives a file's content: into a hidden file that is then renamed, or appended to an existing one."""
 
     def __init__(
-        self, workspace: Workspace, changes: Changes, stream: Stream, path: str, *, mode: int, create: str
+        self, workspace: Workspace, agent: Agent, stream: Stream, path: str, *, mode: int, create: str, sync: bool
     ) -> None:
-        self._changes = changes
+        self._loop = agent.loop
+        self._changes = agent.changes
+        self._sync = sync
         self._stream = stream
         self._path = path
         self._mode = mode & 0o777
@@ -108,19 +112,50 @@ class Writing:
         self._stream.consumed(len(data))
 
     def _finish(self) -> None:
+        if self._sync:
+            self._finish_apart()
+            return
         try:
-            if self._temporary is not None:
-                settle(self._fd, self._mode)
-                rename(self._place, self._temporary, self._place, self._name, replace=self._create == "replace")
-                self._changes.ignored.discard(self._temporary)
-                self._temporary = None
-            info = os.fstat(self._fd)
+            body = self._place_file()
         except OSError as error:
             self._fail(error)
             return
+        self._end()
+        self._stream.reply(body)
+
+    def _finish_apart(self) -> None:
+        """Finish in a worker: the disk of the host may take seconds."""
+        keep = (self._fd, self._place)
+        try:
+            Worker(
+                self._loop, self._stream, lambda _in, _out: (self._place_durably(), b""), keep=keep, on_end=self._end
+            )
+        except Refused as refused:
+            self._abandon()
+            self._stream.fail(refused.code, str(refused))
+        except OSError as error:
+            self._fail(error)
+
+    def _place_file(self) -> dict[str, Any]:
+        """Give the file its name. Returns the fields of the answer."""
+        if self._temporary is not None:
+            settle(self._fd, self._mode)
+            rename(self._place, self._temporary, self._place, self._name, replace=self._create == "replace")
+        return {"entry": entry(self._path, os.fstat(self._fd))}
+
+    def _place_durably(self) -> dict[str, Any]:
+        """Do the same with the file on the disk before it replaces another, and its folder after it."""
+        try:
+            sync_file(self._fd)
+            body = self._place_file()
+            sync_folder(self._place)
+        except OSError as error:
+            raise refusal(error, self._path) from error
+        return body
+
+    def _end(self) -> None:
         self._abandon()
         self._changes.adopt(self._path)
-        self._stream.reply({"entry": entry(self._path, info)})
 
     def _fail(self, error: OSError) -> None:
         self._abandon()

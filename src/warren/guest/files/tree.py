@@ -15,6 +15,7 @@ from warren.guest.wire.frames import MAX_PAYLOAD
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+_MODULES = "node_modules"
 _MAX_DEPTH = 32
 """Folders that a delete holds open at once; deeper ones are moved up first."""
 
@@ -76,7 +77,7 @@ class Walk:
                 below = []
                 for found in self._entries(path, place):
                     yield found
-                    if found.is_folder and self._recursive:
+                    if found.is_folder and self._recursive and (self._hidden or found.name != _MODULES):
                         below.append(found.path)
             finally:
                 os.close(place)

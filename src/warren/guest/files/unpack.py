@@ -19,7 +19,17 @@ import zipfile
 from typing import IO, TYPE_CHECKING
 
 from warren.guest.files.archive import BLOCK
-from warren.guest.files.paths import MAX_PATH, PLACE, Workspace, open_at, printable, refusal, rename
+from warren.guest.files.paths import (
+    MAX_PATH,
+    PLACE,
+    Workspace,
+    open_at,
+    printable,
+    refusal,
+    rename,
+    sync_file,
+    sync_folder,
+)
 from warren.guest.files.tree import delete_tree
 from warren.guest.wire.parameters import Refused, invalid
 
@@ -29,31 +39,40 @@ if TYPE_CHECKING:
 MAX_MEMBERS = 200_000
 
 
-def unpack(workspace: Workspace, path: str, kind: str, temporary: str, source: int) -> int:
+def unpack(workspace: Workspace, path: str, kind: str, temporary: str, source: int, *, sync: bool = False) -> int:
     """Read an archive from `source` into the folder `path`; return how many members it had.
 
-    `temporary` is an unused name in that folder; when this returns or raises, nothing is left there.
+    `temporary` is an unused name in that folder; when this returns or raises, nothing is left there. With `sync` every
+    file is on the disk before it replaces another.
     """
     target = workspace.make_folders(path)
     try:
-        with open(source, "rb", BLOCK, closefd=False) as stream, contextlib.ExitStack() as stack:
-            file = stack.enter_context(_spooled(stream, target, temporary)) if kind == "zip" else stream
-            os.mkdir(temporary, 0o700, dir_fd=target)
-            stack.callback(delete_tree, target, temporary)
-            staging = _Staging(open_at(target, temporary, PLACE))
-            try:
-                count = _read_zip(file, staging) if kind == "zip" else _read_tar(file, kind, staging)
-            except (Refused, OSError):
-                raise
-            except Exception as error:  # tarfile and zipfile raise a dozen kinds for a bad archive
-                raise invalid(f"this is not a whole {kind} archive: {error}") from error
-            while stream.read(BLOCK):
-                """Discard padding after the end of an archive."""
-            _merge(staging.workspace, Workspace(target, "/"), move=False)
-            _merge(staging.workspace, Workspace(target, "/"), move=True)
-            return count
+        count = _unpack(target, kind, temporary, source, sync=sync)
+        if sync:
+            # The removal of the hidden folder was the last change: with it all before are written.
+            sync_folder(target)
+        return count
     finally:
         os.close(target)
+
+
+def _unpack(target: int, kind: str, temporary: str, source: int, *, sync: bool) -> int:
+    with open(source, "rb", BLOCK, closefd=False) as stream, contextlib.ExitStack() as stack:
+        file = stack.enter_context(_spooled(stream, target, temporary)) if kind == "zip" else stream
+        os.mkdir(temporary, 0o700, dir_fd=target)
+        stack.callback(delete_tree, target, temporary)
+        staging = _Staging(open_at(target, temporary, PLACE), sync=sync)
+        try:
+            count = _read_zip(file, staging) if kind == "zip" else _read_tar(file, kind, staging)
+        except (Refused, OSError):
+            raise
+        except Exception as error:  # tarfile and zipfile raise a dozen kinds for a bad archive
+            raise invalid(f"this is not a whole {kind} archive: {error}") from error
+        while stream.read(BLOCK):
+            """Discard padding after the end of an archive."""
+        _merge(staging.workspace, Workspace(target, "/"), move=False)
+        _merge(staging.workspace, Workspace(target, "/"), move=True)
+        return count
 
 
 @contextlib.contextmanager
@@ -111,8 +130,9 @@ def _read_zip(file: IO[bytes], staging: _Staging) -> int:
 class _Staging:
     """The hidden folder in which members are made."""
 
-    def __init__(self, place: int) -> None:
+    def __init__(self, place: int, *, sync: bool) -> None:
         self.workspace = Workspace(place, "/")
+        self._sync = sync
         self._place = place
         self._count = 0
 
@@ -143,6 +163,8 @@ class _Staging:
                 if mtime is not None:
                     with contextlib.suppress(OverflowError, ValueError, OSError):
                         os.utime(fd, (mtime, mtime))
+                if self._sync:
+                    sync_file(fd)
 
     def add_link(self, name: str, target: str) -> None:
         _check_target(name, target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import traceback
 from dataclasses import dataclass
@@ -28,6 +29,13 @@ class Outcome:
     status: str
     exit_code: int = 0
     error: dict[str, str] | None = None
+
+
+def remember_source(name: str, code: str) -> None:
+    """Let tracebacks find the lines of code that is in no file."""
+    # WHY the line feed: on a last line without one, Python 3.11 prints its carets one column too far right.
+    lines = (code if code.endswith("\n") else f"{code}\n").splitlines(keepends=True)
+    linecache.cache[name] = (len(code), None, lines, name)
 
 
 def conclude(error: BaseException, described: dict[str, str] | None = None) -> Outcome:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import linecache
 import os
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from traitlets.config import Config
 
 from warren.guest.interpreter import figures, stdio
 from warren.guest.interpreter.display import screen
-from warren.guest.interpreter.failure import Outcome, conclude, describe
+from warren.guest.interpreter.failure import Outcome, conclude, describe, remember_source
 from warren.guest.interpreter.plain_cells import PlainCells, PlainText
 from warren.guest.interpreter.plain_executor import cell_name, ends_quietly, leave
 
@@ -105,7 +104,7 @@ class _Compiler(CachingCompiler):  # type: ignore[misc]  # IPython is not typed 
         shell.cells += 1
         name = cell_name(shell.cells)
         self._filename_map[name] = 0
-        linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+        remember_source(name, code)
         return name
 
 

@@ -14,7 +14,7 @@ from io import StringIO
 from typing import Any, NoReturn
 
 from warren.guest.interpreter import display
-from warren.guest.interpreter.failure import Outcome, conclude
+from warren.guest.interpreter.failure import Outcome, conclude, remember_source
 
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _KEPT_CELLS = 500
@@ -83,7 +83,7 @@ class PlainExecutor:
         """Give the cell a name under which tracebacks find its lines."""
         self._count += 1
         name = cell_name(self._count)
-        linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+        remember_source(name, code)
         linecache.cache.pop(cell_name(self._count - _KEPT_CELLS), None)
         return name
 

@@ -8,7 +8,6 @@ import builtins
 import contextlib
 import functools
 import json
-import linecache
 import operator
 import os
 import shutil
@@ -151,8 +150,7 @@ def _execute(source: bytes, path: str, argv: list[str], manner: Manner) -> None:
     sys.argv = [path, *argv]
     name = manner.label or path
     if manner.label:
-        lines = source.decode("utf-8", "replace").splitlines(keepends=True)
-        linecache.cache[name] = (len(source), None, lines, name)
+        failure.remember_source(name, source.decode("utf-8", "replace"))
     for code in _compile(source, name) if manner.echo else [compile(source, name, "exec", dont_inherit=True)]:
         exec(code, main.__dict__)
 
@@ -161,7 +159,8 @@ def _compile(source: bytes, path: str) -> list[types.CodeType]:
     """Compile a program; a last expression is shown as the interactive interpreter shows it."""
     import ast  # not above: few scripts need it
 
-    tree: ast.Module = ast.parse(source, path)
+    # Not `ast.parse`, which would be a frame in the traceback of a SyntaxError.
+    tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     if not tree.body or not isinstance(tree.body[-1], ast.Expr):
         return [compile(tree, path, "exec", dont_inherit=True)]
     last = ast.Interactive([tree.body.pop()])

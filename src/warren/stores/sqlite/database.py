@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import sqlite3
+import stat
 import urllib.parse
 from typing import TYPE_CHECKING
 
@@ -137,7 +138,14 @@ class Database:
         while not os.path.exists(self._secret_path):
             self._make_secret(connection)
         with open(self._secret_path, "rb") as file:
+            is_private = os.fstat(file.fileno()).st_mode & stat.S_IRWXO == 0
             secret = file.read(SECRET_BYTES + 1)
+        if not is_private:
+            # WHY not repaired: it may have been read, and then the record is worth less; its operator must know.
+            raise StoreError(
+                f"every user of this machine can read {self._secret_path}, and so forge the audit record: "
+                f"run `chmod 600 {self._secret_path}`"
+            )
         if len(secret) != SECRET_BYTES:
             raise StoreError(f"{self._secret_path} is damaged, it is not {SECRET_BYTES} bytes: restore a backup of it")
         return secret

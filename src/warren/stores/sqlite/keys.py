@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from warren.domain.errors import Conflict
 from warren.domain.records import ApiKey, Scope
 from warren.stores.encoding import dump_text, load_text
-from warren.stores.sqlite.table import PLAIN, TEXT, Table, word
+from warren.stores.sqlite.table import LIST, PLAIN, TEXT, Table, word
 
 if TYPE_CHECKING:
     from warren.domain.records import Owner
@@ -18,7 +18,7 @@ _TABLE = Table(
     "api_keys",
     ApiKey,
     {"id": TEXT, "name": TEXT, "hash": TEXT, "tenant": TEXT, "subject": TEXT, "scope": word(Scope)}
-    | {"created_at": PLAIN, "expires_at": PLAIN, "revoked_at": PLAIN},
+    | {"created_at": PLAIN, "expires_at": PLAIN, "revoked_at": PLAIN, "networks": LIST},
 )
 _IN_FORCE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)"
 

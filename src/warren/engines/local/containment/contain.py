@@ -114,12 +114,6 @@ def _become(_context: Context, uid: int, gid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def _mask(_context: Context, paths: Sequence[str]) -> None:
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):
-            mounts.mask(path)
-
-
 def _make_read_only(_context: Context, paths: Sequence[str]) -> None:
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
@@ -182,7 +176,7 @@ _ACTS: dict[str, Callable[..., None]] = {
     "enter_root": _enter_root,
     "become": _become,
     "proc": lambda context, target: mounts.proc(context.at(target)),
-    "mask": _mask,
+    "mask": lambda _context, paths: mounts.mask(*paths),
     "make_read_only": _make_read_only,
     "tmpfs": lambda context, target, size_bytes, inodes: mounts.tmpfs(context.at(target), size_bytes, inodes, 0o1777),
     "add_devices": _add_devices,

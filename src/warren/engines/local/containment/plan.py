@@ -27,7 +27,11 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 MASKED = (
     "/proc/acpi",
     "/proc/asound",
+    "/proc/cgroups",
+    "/proc/cmdline",
     "/proc/config.gz",
+    "/proc/diskstats",
+    "/proc/fs",
     "/proc/interrupts",
     "/proc/kallsyms",
     "/proc/kcore",
@@ -40,6 +44,8 @@ MASKED = (
     "/proc/latency_stats",
     "/proc/modules",
     "/proc/mtrr",
+    "/proc/partitions",
+    "/proc/pressure",
     "/proc/sched_debug",
     "/proc/scsi",
     "/proc/sysrq-trigger",
@@ -47,7 +53,11 @@ MASKED = (
     "/proc/timer_stats",
     "/proc/vmallocinfo",
 )
-READ_ONLY = ("/proc/bus", "/proc/driver", "/proc/fs", "/proc/irq", "/proc/sys")
+"""The kernel's own secrets, and files that show disks, groups, load and boot options of the host: other tenants."""
+READ_ONLY = ("/proc/bus", "/proc/driver", "/proc/irq", "/proc/sys")
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+RANDOM_ID = "/proc/sys/kernel/random/uuid"
+"""Shown in place of the boot id, which names the host: another one at each reading, and always well-formed."""
 HOST_FILES = (
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -175,6 +185,8 @@ class SandboxRequest:
     """`attach` for a mount of the keeper, `tmpfs`, or the name of a folder below SHARED."""
     disk_bytes: int
     disk_inodes: int
+    tmp_bytes: int = 0
+    """Size of /tmp; 0 is a quarter of the memory."""
     layers: frozenset[str]
     """The layers in force; steps of other layers are left out."""
     nodes: tuple[str, ...] = ()
@@ -187,14 +199,16 @@ def build_sandbox_plan(request: SandboxRequest) -> tuple[Step, ...]:
     The order is the security argument: mounts need privilege, so they come first; capabilities go
     before the system-call filter, which is last because the steps before it need what it forbids.
     """
-    # Files in memory take at most half of the memory, so that filling them up never kills the agent.
+    # Files in memory take at most half of the memory, so that filling them up never kills the agent; unless the
+    # operator wants a larger /tmp, where a program that fills it is ended as one that takes too much memory.
     tmpfs_bytes = request.memory_bytes // 4
     steps = [
         step("become", uid=SANDBOX_ID, gid=SANDBOX_ID),
         step("proc", target="/proc"),
         step("mask", paths=MASKED),
         step("make_read_only", paths=READ_ONLY),
-        step("tmpfs", target="/tmp", size_bytes=tmpfs_bytes, inodes=request.disk_inodes),
+        step("bind_again", source=RANDOM_ID, target=BOOT_ID),
+        step("tmpfs", target="/tmp", size_bytes=request.tmp_bytes or tmpfs_bytes, inodes=request.disk_inodes),
         *([step("add_devices", names=DEVICES, paths=request.nodes)] if request.nodes else []),
         step("tmpfs", target="/dev/shm", size_bytes=tmpfs_bytes, inodes=request.disk_inodes),
         step("devpts", target="/dev/pts"),

@@ -13,9 +13,11 @@ import dataclasses
 import os
 import secrets
 import shutil
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from warren.domain.errors import Error, QuotaExceeded
+from warren.domain.values import Storage
 from warren.engines.local.containment import plan
 from warren.engines.local.keeper.records import NEXT, Record
 from warren.engines.local.keeper.sandbox_process import SandboxProcess, translated_errors
@@ -23,7 +25,7 @@ from warren.engines.local.keeper.sandbox_process import SandboxProcess, translat
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from warren.domain.values import Limits, Storage
+    from warren.domain.values import Limits
     from warren.engines.local.keeper.workspaces import Workspaces
     from warren.engines.local.keeper.zygotes import Zygote
     from warren.engines.local.linux.devices import DeviceControl, Needs
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 WORKSPACE_AFTER_S = 0.02
 NEXT_AFTER_S = 0.1
 """Without another create, before the next process is forked: longer than most first calls, shorter than most pauses."""
+RECENT = 8
+"""Creates whose limits are compared to find the usual ones."""
 
 
 class Kind(NamedTuple):
@@ -168,6 +172,7 @@ class Prefork:
             workspace=workspace,
             disk_bytes=limits.disk_bytes,
             disk_inodes=limits.disk_inodes,
+            tmp_bytes=limits.tmp_bytes,
             layers=self._layers,
         )
 
@@ -189,14 +194,21 @@ class PreforkTimer:
         self._find_uid_index = find_uid_index
         self._is_booting = is_booting
         self._timers: dict[Kind, asyncio.TimerHandle] = {}
+        self._recent: dict[Kind, deque[Limits]] = {}
+        """Limits of the last creates of each kind."""
         self._created_at = 0.0
         self._is_closed = False
 
     def restart(self, kind: Kind, limits: Limits) -> None:
         """Plan the next process after a create of that kind."""
         loop = asyncio.get_running_loop()
-        # After the answer, while no client waits: attaching a disk takes longer than anything else here.
-        loop.call_later(WORKSPACE_AFTER_S, self._make_workspace, limits)
+        recent = self._recent.setdefault(kind, deque(maxlen=RECENT))
+        recent.append(limits)
+        # The most usual ones: a caller that names others each time takes nothing from the rest.
+        limits = max(reversed(recent), key=recent.count)
+        if kind.storage == Storage.EPHEMERAL:
+            # After the answer, while no client waits: attaching a disk takes longer than anything else here.
+            loop.call_later(WORKSPACE_AFTER_S, self._make_workspace, limits)
         self._created_at = loop.time()
         before = self._timers.get(kind)
         if before is not None:

@@ -130,7 +130,7 @@ class Sandboxes:
         is_shared = is_displaced and os.path.isdir(self._folder) and group_name(self._folder) == self._search.name
         if not self._registry.is_busy and not is_shared:
             self._cgroups.remove_all()
-        self._workspaces.close()
+        await self._workspaces.close()
 
     def describe(self) -> Header:
         """Build the greeting of an engine that connects."""
@@ -162,6 +162,7 @@ class Sandboxes:
             )
             self._registry.create(record)
             try:
+                await self._workspaces.prepare(record, limits)
                 async with self._booting:
                     await self._boot_or_retry(record, params, limits)
             except BaseException:
@@ -184,6 +185,7 @@ class Sandboxes:
         record.state = records.MAKING
         record.save()
         try:
+            await self._workspaces.prepare(record, limits)
             async with self._booting:
                 await self._boot_or_retry(record, params, limits)
         except BaseException:

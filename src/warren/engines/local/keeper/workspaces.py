@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from warren.domain.errors import StartFailed
 from warren.domain.values import Storage
+from warren.engines.local.keeper.templates import Size, Templates
+from warren.engines.local.keeper.threads import Threads
 from warren.engines.local.linux import disk_image, loop_devices, syscalls
 
 if TYPE_CHECKING:
@@ -32,59 +34,83 @@ class _Spare:
 
     path: str
     mount_fd: int
-    size: tuple[int, int]
-    """Bytes and inodes."""
+    size: Size
+
+    def remove(self) -> None:
+        """Detach and remove it."""
+        os.close(self.mount_fd)
+        # The data folder may have been deleted.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
 
 
 class Workspaces:
-    """Makes and attaches the workspaces of one data folder."""
+    """Makes and attaches the workspaces of one data folder. All that waits for a disk is done in threads."""
 
     def __init__(self, templates: str, *, as_images: bool, can_mount: bool) -> None:
-        self._templates = templates
+        self._folder = templates
+        self._threads = Threads()
+        self._templates = Templates(templates, self._threads)
         self.as_images = as_images
         self._can_mount = can_mount
         self._devices_before = loop_devices.numbers()
         self._spare: _Spare | None = None
-        os.makedirs(templates, mode=0o700, exist_ok=True)
-        # Spares of an earlier keeper that was killed.
-        for path in glob.glob(os.path.join(glob.escape(templates), "spare-*.ext4")):
-            os.unlink(path)
+        self._making_spare: asyncio.Task[None] | None = None
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Remove the spare image, and unused loop devices that this keeper added."""
+        if self._making_spare is not None:
+            self._making_spare.cancel()
+            await asyncio.wait([self._making_spare])
         if self._spare is not None:
-            os.close(self._spare.mount_fd)
-            # The data folder may have been deleted.
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._spare.path)
+            self._spare.remove()
             self._spare = None
         if self.as_images:
             loop_devices.remove_unused(self._devices_before)
 
     def get_ready(self, limits: Limits) -> None:
-        """Make and attach an image for the next ephemeral sandbox with these limits, while no client waits."""
-        if not self.as_images or self._spare is not None:
-            return
-        image = disk_image.DiskImage(os.path.join(self._templates, f"spare-{secrets.token_hex(6)}.ext4"))
-        # The create that needs the space reports a full disk.
-        with contextlib.suppress(OSError):
-            image.create(self._template(limits, journal=False))
-            try:
-                self._spare = _Spare(image.path, image.attach(0, 0), (limits.disk_bytes, limits.disk_inodes))
-            except OSError:
-                os.unlink(image.path)
-                raise
+        """Make and attach an image for the next ephemeral sandbox with these limits, in the background."""
+        size = Size.of(limits)
+        if self.as_images and self._making_spare is None and (self._spare is None or self._spare.size != size):
+            self._making_spare = asyncio.create_task(self._make_spare(size))
+
+    async def _make_spare(self, size: Size) -> None:
+        image = disk_image.DiskImage(os.path.join(self._folder, f"spare-{secrets.token_hex(6)}.ext4"))
+
+        def remove(mount_fd: int) -> None:
+            _Spare(image.path, mount_fd, size).remove()
+
+        try:
+            async with self._templates.use(size, journal=False) as template:
+                made = await self._threads.run_quick(lambda: _make(image, template, 0), remove)
+            before, self._spare = self._spare, _Spare(image.path, made, size)
+            if before is not None:
+                await self._threads.run_quick(before.remove)
+        except (OSError, RuntimeError):
+            """The create that needs the space reports a full disk."""
+        finally:
+            self._making_spare = None
 
     def _take_spare(self, record: Record, limits: Limits, owner: int) -> int | None:
         spare = self._spare
         if spare is None or record.storage != Storage.EPHEMERAL or os.path.exists(record.disk):
             return None
-        if spare.size != (limits.disk_bytes, limits.disk_inodes):
+        if spare.size != Size.of(limits):
             return None
         self._spare = None
         os.rename(spare.path, record.disk)
         disk_image.set_owner(spare.mount_fd, owner, owner)
         return spare.mount_fd
+
+    async def prepare(self, record: Record, limits: Limits) -> None:
+        """Do what may take seconds, before the sandbox holds anything that others wait for."""
+        if not self.as_images:
+            return
+        if os.path.exists(record.disk):
+            await self._check(disk_image.DiskImage(record.disk))
+            return
+        async with self._templates.use(Size.of(limits), journal=record.storage == Storage.PERSISTENT):
+            """It is there, and the next to be copied."""
 
     async def attach(self, record: Record, limits: Limits, owner: int) -> tuple[str, int]:
         """Make it if it is missing; returns its kind for plan.py, and the detached mount or -1."""
@@ -106,21 +132,44 @@ class Workspaces:
             return spare
         image = disk_image.DiskImage(record.disk)
         if os.path.exists(record.disk):
-            await _wait_until_detached(record.disk)
-            image.check()
-        else:
-            image.create(self._template(limits, journal=record.storage == Storage.PERSISTENT))
-        try:
-            return image.attach(owner, owner)
-        except OSError as error:
-            raise StartFailed(f"the workspace cannot be attached: {error}") from error
+            return await self._attach_again(image, owner)
+        journal = record.storage == Storage.PERSISTENT
+        async with self._templates.use(Size.of(limits), journal=journal) as template:
+            return await self._threads.run_quick(lambda: _make(image, template, owner), os.close)
 
-    def _template(self, limits: Limits, *, journal: bool) -> str:
-        name = f"{limits.disk_bytes}-{limits.disk_inodes}{'-journal' if journal else ''}.ext4"
-        path = os.path.join(self._templates, name)
-        if not os.path.exists(path):
-            disk_image.make_template(path, limits.disk_bytes, limits.disk_inodes, journal)
-        return path
+    async def _attach_again(self, image: disk_image.DiskImage, owner: int) -> int:
+        await self._check(image)
+        mount_fd = await self._threads.run_quick(lambda: _attach(image), os.close)
+        run = self._threads.run_slow if disk_image.has_another_owner(mount_fd, owner) else self._threads.run_quick
+        try:
+            await run(lambda: disk_image.set_owner(mount_fd, owner, owner))
+        except BaseException:
+            os.close(mount_fd)
+            raise
+        return mount_fd
+
+    async def _check(self, image: disk_image.DiskImage) -> None:
+        await _wait_until_detached(image.path)
+        if not image.is_clean():
+            await self._threads.run_slow(image.repair)
+
+
+def _make(image: disk_image.DiskImage, template: str, owner: int) -> int:
+    image.create(template)
+    with contextlib.ExitStack() as undo:
+        undo.callback(os.unlink, image.path)
+        mount_fd = _attach(image)
+        undo.callback(os.close, mount_fd)
+        disk_image.set_owner(mount_fd, owner, owner)
+        undo.pop_all()
+    return mount_fd
+
+
+def _attach(image: disk_image.DiskImage) -> int:
+    try:
+        return image.attach()
+    except OSError as error:
+        raise StartFailed(f"the workspace cannot be attached: {error}") from error
 
 
 async def _wait_until_detached(path: str) -> None:
@@ -172,10 +221,13 @@ class Flush:
 
 async def _sync_apart(fd: int) -> int | None:
     """Flush a file system in a child, since it may take long. Returns the error, 0, or None if it took too long."""
-    # WHY not in a thread: the keeper forks zygotes, and a lock that a thread holds stays locked in them for ever.
+    # WHY not in a thread: a disk that does not answer would hold it for ever.
     pid = os.fork()
     if pid == 0:
         try:
+            # Those of other workspaces: they could not be detached meanwhile.
+            fd = os.dup2(fd, 3)
+            syscalls.close_from(4)
             syscalls.syncfs(fd)
             os._exit(0)
         except OSError as exc:

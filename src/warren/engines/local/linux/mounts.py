@@ -54,16 +54,8 @@ def attach(mount_fd: int, target: str) -> None:
     syscalls.move_mount(mount_fd, target)
 
 
-def mask(path: str) -> None:
-    """Hide a file or a folder behind an empty one. A missing path needs no hiding."""
-    try:
-        found = os.stat(path, follow_symlinks=False)
-    except FileNotFoundError:
-        return
-    if stat.S_ISDIR(found.st_mode):
-        flags = syscalls.MS_RDONLY | syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
-        syscalls.mount("tmpfs", path, "tmpfs", flags, "size=4096,nr_inodes=1,mode=555")
-        return
+def mask(*paths: str) -> None:
+    """Hide files and folders behind empty ones. A missing path needs no hiding."""
     # WHY: another file under the name /dev/null would be shown here, writable (CVE-2025-31133).
     # SAFE BECAUSE: the same open descriptor is checked and mounted, not the same name.
     null = os.open("/dev/null", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -71,9 +63,22 @@ def mask(path: str) -> None:
         status = os.fstat(null)
         if not stat.S_ISCHR(status.st_mode) or status.st_rdev != _NULL_DEVICE:
             raise OSError(errno.ENODEV, "/dev/null is not the null device")
-        syscalls.mount(f"/proc/self/fd/{null}", path, None, syscalls.MS_BIND)
+        for path in paths:
+            _mask(path, f"/proc/self/fd/{null}")
     finally:
         os.close(null)
+
+
+def _mask(path: str, null: str) -> None:
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(found.st_mode):
+        flags = syscalls.MS_RDONLY | syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+        syscalls.mount("tmpfs", path, "tmpfs", flags, "size=4096,nr_inodes=1,mode=555")
+    else:
+        syscalls.mount(null, path, None, syscalls.MS_BIND)
 
 
 def make_readonly(path: str) -> None:

@@ -34,8 +34,18 @@ _RETURN = 0x06
 _NAMESPACE_FLAGS = 0x7E020000
 _FAMILIES = (1, 2, 10)
 """UNIX, INET, INET6."""
+_SOCKET_FLAGS = 0x80800
+"""CLOEXEC and NONBLOCK, beside the type."""
+_UNIX_TYPES = (1, 2, 5)
+"""STREAM, DGRAM, SEQPACKET: browsers use the last one between their own processes."""
+_INET_TYPES = (1, 2)
+_RAW = 3
 _PROTOCOLS = (0, 1, 6, 17, 58)
 """The default, ICMP, TCP, UDP, ICMPv6. WHY: SCTP, DCCP, SMC and the like load kernel modules on first use."""
+_SOCKET_OPTIONS = {6: (31,), 17: (100,)}
+"""TCP_ULP puts TLS or another protocol of the kernel's on a connection, UDP_ENCAP makes a tunnel of IPsec or L2TP."""
+_OUT_OF_BAND = 1
+"""MSG_OOB: urgent bytes, also of UNIX sockets. WHY: a rare path with a record of holes (CVE-2025-38236)."""
 _TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)
 """TIOCSTI and TIOCLINUX type into a terminal; TIOCSETD loads line disciplines, a bug-rich corner."""
 _FILE_TYPES = (0, 0x8000, 0x1000, 0xC000)
@@ -132,14 +142,18 @@ def _refuse(number: int) -> _Code:
 
 _ALLOWED = _answer(ALLOW)
 _REFUSED = _refuse(errno.EPERM)
+_TYPE = (_argument(1), (_AND, 0, 0, 0xFFFFFFFF ^ _SOCKET_FLAGS))
+# As kernels answer: raw sockets need a right, the other types do not exist.
+_NO_TYPE = _one_of((_RAW,), _REFUSED, _refuse(errno.ESOCKTNOSUPPORT))
+_PLAIN_PROTOCOL = [_argument(2), *_one_of(_PROTOCOLS, _ALLOWED, _refuse(errno.EPROTONOSUPPORT))]
 _SOCKET = [
     _argument(0),
     *_one_of(
         _FAMILIES[:1],
-        _ALLOWED,
+        [*_TYPE, *_one_of(_UNIX_TYPES, _ALLOWED, _NO_TYPE)],
         _one_of(
             _FAMILIES[1:],
-            [_argument(2), *_one_of(_PROTOCOLS, _ALLOWED, _refuse(errno.EPROTONOSUPPORT))],
+            [*_TYPE, *_one_of(_INET_TYPES, _PLAIN_PROTOCOL, _NO_TYPE)],
             _refuse(errno.EAFNOSUPPORT),
         ),
     ),
@@ -154,11 +168,29 @@ def _one_process(kind: int) -> _Code:
     return [_argument(0), *_one_of((kind,), not_agent, _REFUSED)]
 
 
+def _socket_option() -> _Code:
+    """Refuse options by level and name, with the answer of a kernel that does not have them."""
+    code = _ALLOWED
+    for level, names in _SOCKET_OPTIONS.items():
+        is_refused = [_argument(2), *_one_of(names, _refuse(errno.ENOPROTOOPT), _ALLOWED)]
+        code = _one_of((level,), is_refused, code)
+    return [_argument(1), *code]
+
+
+def _in_band(flags: int) -> _Code:
+    """Refuse MSG_OOB in the flags, the argument of that index."""
+    refused = _refuse(errno.EOPNOTSUPP)
+    return [_argument(flags), (_JUMP_ANY_BIT, 0, len(refused), _OUT_OF_BAND), *refused, *_ALLOWED]
+
+
 _RULES: dict[str, _Code] = {
     # WHY only the lower half: the kernel itself drops the upper half of clone's flags.
     "clone": [_argument(0), (_JUMP_ANY_BIT, 0, 1, _NAMESPACE_FLAGS), *_REFUSED, *_ALLOWED],
     "socket": _SOCKET,
     "socketpair": _SOCKET,
+    "setsockopt": _socket_option(),
+    **dict.fromkeys(("sendto", "recvfrom", "sendmmsg", "recvmmsg"), _in_band(3)),
+    **dict.fromkeys(("sendmsg", "recvmsg"), _in_band(2)),
     "ioctl": [_argument(1), *_one_of(_TERMINAL_TRICKS, _REFUSED, _ALLOWED)],
     "prlimit64": [_argument(0), *_one_of((0,), _ALLOWED, _REFUSED)],
     "mknod": [_argument(1), (_AND, 0, 0, stat.S_IFMT(0xFFFF)), *_one_of(_FILE_TYPES, _ALLOWED, _REFUSED)],

@@ -61,7 +61,7 @@ _ALLOWED = (
     "timer_delete 226 111  "
     # Clocks, read only.
     "time 201 -  gettimeofday 96 169  clock_gettime 228 113  clock_getres 229 114  times 100 153  "
-    # Sockets. Families are limited by a rule, and the network namespace has nothing but a loopback.
+    # Sockets. Rules limit families, types, protocols, options and flags; the network namespace has only a loopback.
     "socket 41 198  socketpair 53 199  bind 49 200  listen 50 201  accept 43 202  accept4 288 242  "
     "connect 42 203  getsockname 51 204  getpeername 52 205  setsockopt 54 208  getsockopt 55 209  "
     "shutdown 48 210  sendto 44 206  recvfrom 45 207  sendmsg 46 211  recvmsg 47 212  sendmmsg 307 269  "

@@ -204,7 +204,11 @@ def try_disk() -> None:
         disk_image.make_template(f"{folder}/template", 16 << 20, 1024, journal=False)
         image = disk_image.DiskImage(f"{folder}/image")
         image.create(f"{folder}/template")
-        os.close(image.attach(uids.FIRST, uids.FIRST))
+        mount_fd = image.attach()
+        try:
+            disk_image.set_owner(mount_fd, uids.FIRST, uids.FIRST)
+        finally:
+            os.close(mount_fd)
 
 
 def try_uid() -> None:

@@ -64,7 +64,7 @@ async def create_container(call: Call) -> ASGIApp:
     """Make a container."""
     body, settings = call.body(schemas.CreateContainer), call.settings.dialects.chatui
     env = await _read_env(call) if body.inject_sandbox_env else None
-    await words.check_rate(call, "containers", settings.creates_per_minute, words.CREATE_RATE)
+    await words.check_rate(call, "creates", words.CREATE_RATE)
     known, owner = containers.containers_of(call.service), call.caller.principal.owner
     container_id = secrets.token_hex(32)
     async with known.turn(owner, _GUARD_S, Refused(503, _SATURATED, {"Retry-After": "1"})):
@@ -108,6 +108,7 @@ def _reach(call: Call) -> Egress | None:
 async def _create(call: Call, container_id: str) -> Sandbox:
     settings = call.settings.dialects.chatui
     new = NewSandbox(
+        image=settings.image or None,
         limits=call.service.policy.limits_with_memory(call.caller.principal.tenant, settings.memory_bytes),
         # As the original: one that is idle for long is gone, with its files.
         storage=Storage.EPHEMERAL,

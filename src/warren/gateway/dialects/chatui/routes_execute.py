@@ -64,7 +64,7 @@ async def execute(call: Call) -> ASGIApp:
     faults = translate.find_faults(body, settings)
     if faults:
         raise Refused(422, faults)
-    await words.check_rate(call, "executions", settings.executions_per_minute, words.RATE)
+    await words.check_rate(call, "executions", words.RATE)
     containers.check_id(call, body.container_id)
     async with contextlib.AsyncExitStack() as held:
         program = _Program(call, body, held)

@@ -56,7 +56,7 @@ routes = Routes("Rendering", query=IgnoredQuery)
 async def render_latex(call: Call) -> ASGIApp:
     """Compile a LaTeX document."""
     body, settings = call.body(schemas.Tex), call.settings.dialects.chatui
-    await words.check_rate(call, "containers", settings.creates_per_minute, words.CREATE_RATE)
+    await words.check_rate(call, "creates", words.CREATE_RATE)
     job = _clean_name(body.job_name)
     image = await _find_image(call)
     shot = _parse_tex(body, image=image, timeout_s=settings.latex_timeout_s)

@@ -142,13 +142,14 @@ def find_failure(
     code = result.exit_code
     if code == 0 and result.cause is Cause.EXITED:
         return None
-    if code is None or code < 0:
+    kind = (result.error or {}).get("name") or "PythonExitError"
+    is_raised = language == "python" and code == -signal.SIGINT and kind == "KeyboardInterrupt"
+    if (code is None or code < 0) and not is_raised:
         name = _name_signal(0 if code is None else -code)
         why = f" {result.hint}" if result.hint and result.cause is not Cause.KILLED else ""
         return Failure(error=f"{what} terminated by {name}{'.' if why else ''}{why}", error_type="ProcessSignalError")
     if language == "bash":
         return Failure(error=f"{what} exited with code {code}", error_type="BashExitError")
-    kind = (result.error or {}).get("name") or "PythonExitError"
     return Failure(error=stderr.strip() or f"{what} exited with code {code}", error_type=kind)
 
 
@@ -166,7 +167,15 @@ def read_stderr(result: ExecResult, most: int) -> str:
     start = data.rfind(_TRACEBACK) if is_ours and data.endswith(b"KeyboardInterrupt\n") else -1
     if start >= 0:
         data, chars = data[:start], chars - len(data[start:].decode("utf-8", "replace"))
-    return read_output(data, chars, most)
+    return read_output(*_add_heading(data, chars, result), most)
+
+
+def _add_heading(data: bytes, chars: int, result: ExecResult) -> tuple[bytes, int]:
+    """Put the heading over the traceback of a program that does not compile: the original has one there too."""
+    said = (result.error or {}).get("traceback", "").encode("utf-8", "replace")
+    if not said.startswith(f'  File "{_SOURCE}"'.encode()) or not data.endswith(said):
+        return data, chars
+    return data.removesuffix(said) + _TRACEBACK + said, chars + len(_TRACEBACK)
 
 
 def read_output(data: bytes, total_chars: int, most: int) -> str:

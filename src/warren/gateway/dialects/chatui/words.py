@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from warren.core.concurrency.admission import RateExceeded
 from warren.domain.errors import Overloaded, QuotaExceeded, Unauthenticated
@@ -32,7 +32,6 @@ TOO_MANY_OWN = "You have reached the maximum number of active container sessions
 TOO_MANY = "The gateway is at its maximum number of active container sessions."
 BUSY = "Too many concurrent executions. Please try again later."
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
-_WINDOW_S = 60
 
 
 def respond(exc: BaseException, request_id: str) -> Response:
@@ -69,12 +68,14 @@ def body_limit(settings: Settings) -> int:
     return settings.dialects.chatui.body_bytes
 
 
-async def check_rate(call: Call, what: str, most: int, sentence: str) -> None:
-    """Count an operation that is limited for each minute. Raises Refused."""
+async def check_rate(call: Call, what: Literal["executions", "creates"], sentence: str) -> None:
+    """Count an operation that is limited for each window. Raises Refused."""
+    settings = call.settings.dialects.chatui
+    most, window_s = getattr(settings, f"{what}_per_minute"), getattr(settings, f"{what}_window_s")
     if not most:
         return
     owner = call.caller.principal.owner
     bucket = f"chatui.{what}\0{owner.tenant}\0{owner.subject}"
-    taken = await call.service.store.take(bucket, capacity=most, per_s=most / _WINDOW_S)
+    taken = await call.service.store.take(bucket, capacity=most, per_s=most / window_s)
     if not taken.allowed:
         raise Refused(429, sentence, retry_after(taken.retry_after_s))

@@ -21,7 +21,7 @@ class ListFiles(Query):
 
     path: Path = Field(default=".", description="A folder: relative to the workspace, or absolute below it.")
     recursive: bool = Field(default=False, description="Everything below it, too.")
-    hidden: bool = Field(default=True, description="Also names that begin with a dot.")
+    hidden: bool = Field(default=True, description="Also names that begin with a dot, and files below `node_modules`.")
     limit: int = Field(default=10_000, ge=1, le=MAX_LISTED, description="How many at most.")
 
 

@@ -48,17 +48,24 @@ _HEADERS = (
 )
 
 
-async def resolve(call: Call, files: Sequence[schemas.FileRef], *, reserved: bool) -> dict[str, StoredFile]:
-    """Find the files of a request, by path; of two at one path the last counts. Raises Refused."""
-    found = []
+async def resolve(
+    call: Call, files: Sequence[schemas.FileRef], *, reserved: bool, skip_gone: bool = False
+) -> dict[str, StoredFile]:
+    """Find the files of a request, by path; of two at one path the last counts. Raises Refused.
+
+    With `skip_gone`, a file that is no longer stored is left out: a session names all that its chat ever had.
+    """
+    found: list[StoredFile | None] = []
     for file in files:
         try:
             found.append(await call.service.stored_files.get(call.caller, file.file_id))
         except NotFound:
-            named = f"File with ID '{file.file_id[:_SHOWN]}' not found for path '{file.path[:_SHOWN]}'."
-            raise Refused(404, named) from None
+            if not skip_gone:
+                named = f"File with ID '{file.file_id[:_SHOWN]}' not found for path '{file.path[:_SHOWN]}'."
+                raise Refused(404, named) from None
+            found.append(None)
     paths = [translate.parse_path(file.path, reserved=reserved) for file in files]
-    return dict(zip(paths, found, strict=True))
+    return {path: file for path, file in zip(paths, found, strict=True) if file is not None}
 
 
 @contextlib.asynccontextmanager

@@ -10,41 +10,27 @@ from warren.domain.records import Scope
 from warren.gateway.api.operations import Answer, Routes
 from warren.gateway.dialects import details
 from warren.gateway.dialects.details import IgnoredQuery
-from warren.gateway.dialects.dialect import Dialect
+from warren.gateway.dialects.dialect import Dialect, HealthReport
 from warren.gateway.dialects.onyx import common, routes_files, routes_session_files, routes_sessions, schemas, translate
 from warren.gateway.dialects.onyx.common import EVENTS, answer, follow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from prometheus_client.metrics_core import Metric
     from starlette.types import ASGIApp
 
-    from warren.core.service import Service
     from warren.gateway.api.operations import Call
-    from warren.gateway.ops.metrics import Metrics
-    from warren.settings import Settings
 
 VERSION = "0.5.0"
 """Of the API that is served: clients use sessions only from 0.4.0 on. Our own is in `/healthz`."""
 
 
-class OnyxReport:
+class OnyxReport(HealthReport):
     """The report of one service."""
-
-    def __init__(self, service: Service, settings: Settings) -> None: ...
 
     def health(self) -> Mapping[str, Any]:
         """Return the version by which clients choose what they use."""
         return {"version": VERSION}
-
-    def details(self, reasons: list[str]) -> Mapping[str, Any]:  # noqa: ARG002 - the seam's
-        """Return nothing more."""
-        return {}
-
-    def collect(self, metrics: Metrics) -> Iterator[Metric]:  # noqa: ARG002 - the seam's
-        """Yield no numbers."""
-        return iter(())
 
 
 _EXAMPLE = {"code": "print('Hello, World!')\n2 + 2"}

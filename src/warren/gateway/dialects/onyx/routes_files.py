@@ -45,7 +45,7 @@ async def upload_file(call: Call) -> ASGIApp:
         try:
             file = await call.service.stored_files.add(
                 call.caller,
-                part.filename or "unnamed",
+                part.sent_filename or "unnamed",
                 part,
                 ttl_s=settings.file_ttl_s,
                 max_bytes=settings.file_bytes,

@@ -44,7 +44,7 @@ async def list_files(call: Call) -> ASGIApp:
 @routes.add(
     f"POST {_PATH}",
     Scope.RUN,
-    description="The field `file` of a form, at the `path` of the query.",
+    description="The field `file` of a form, at the `path` of the query, or else at the file's own name.",
     raw_body="multipart/form-data",
     query=schemas.WriteFile,
     answers=(Answer("It is written.", status=204),),
@@ -52,8 +52,10 @@ async def list_files(call: Call) -> ASGIApp:
 )
 async def write_file(call: Call) -> ASGIApp:
     """Write a file of a session."""
-    path = translate.parse_path(call.query(schemas.WriteFile).path)
+    asked = call.query(schemas.WriteFile).path
+    path = None if asked is None else translate.parse_path(asked)
     async with common.session(call) as sandbox, open_upload(call) as part:
+        path = path or translate.parse_path(part.sent_filename)
         content = bounded(part, call.settings.dialects.onyx.file_bytes)
         try:
             await call.service.files.write(call.caller, sandbox.id, path, content)

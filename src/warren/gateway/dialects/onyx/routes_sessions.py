@@ -168,6 +168,6 @@ async def _parse(call: Call, sandbox: Sandbox) -> Job:
     return Job(
         request=translate.parse_program(body, settings),
         sandbox_id=sandbox.id,
-        inputs=await common.resolve(call, body.files, reserved=False),
+        inputs=await common.resolve(call, body.files, reserved=False, skip_gone=True),
         ttl_s=settings.file_ttl_s,
     )

@@ -51,7 +51,7 @@ class Bash(BaseModel):
 class WriteFile(BaseModel):
     """Where a file goes in a session."""
 
-    path: str
+    path: str | None = None
 
 
 class ProducedFile(BaseModel):

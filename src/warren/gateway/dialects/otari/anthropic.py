@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warren.gateway.dialects.otari.translate import produced
+from warren.gateway.dialects.otari.translate import cut, produced
 
 if TYPE_CHECKING:
     from warren.gateway.dialects.otari.editor import Edited
@@ -23,6 +23,7 @@ def render_program(ran: Ran, tool: str) -> dict[str, Any]:
         "stderr": ran.stderr,
         "return_code": ran.return_code,
         "content": [{"type": f"{tool}_output", "file_id": each.path} for each in produced(ran)],
+        **cut(ran),
     }
 
 

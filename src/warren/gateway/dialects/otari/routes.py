@@ -19,7 +19,7 @@ from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.dialects import details
 from warren.gateway.dialects.details import IgnoredQuery, Refused, list_errors, too_large
 from warren.gateway.dialects.dialect import Dialect
-from warren.gateway.dialects.otari import anthropic, editor, routes_files, routes_tools, schemas, translate
+from warren.gateway.dialects.otari import anthropic, editor, report, routes_files, routes_tools, schemas, translate
 from warren.gateway.dialects.otari.sessions import session_id, unknown, using
 
 if TYPE_CHECKING:
@@ -84,10 +84,11 @@ async def create_session(call: Call) -> ASGIApp:
         if asked is not None and asked > most:
             raise Refused(422, [too_large(name, asked, most)])
     new = NewSandbox(
+        image=translate.choose_image(body.image, settings),
         limits=call.service.policy.limits_with_memory(call.caller.principal.tenant, settings.memory_bytes),
         # As the original: an idle session is deleted, so that no client finds it without its variables.
         storage=Storage.EPHEMERAL,
-        metadata={"dialect": "otari", **({} if body.result_format == "otari" else {_FORMAT: body.result_format})},
+        metadata={**report.DIALECT, **({} if body.result_format == "otari" else {_FORMAT: body.result_format})},
         idle_timeout_s=body.idle_timeout_seconds or settings.idle_timeout_s,
         max_lifetime_s=body.max_lifetime_seconds or settings.max_lifetime_s,
     )
@@ -95,7 +96,9 @@ async def create_session(call: Call) -> ASGIApp:
         sandbox, _ = await call.service.sandboxes.create(call.caller, new)
     except (QuotaExceeded, Overloaded) as error:
         raise await _full(call, error) from error
-    return json_reply(translate.render_session(sandbox), 201)
+    # Only for a client that gave a hint: which image it has.
+    shown = translate.render_session(sandbox) | ({} if body.image is None else {"image": sandbox.image})
+    return json_reply(shown, 201)
 
 
 async def _full(call: Call, error: QuotaExceeded | Overloaded) -> Refused:
@@ -190,4 +193,5 @@ DIALECT = Dialect(
     parse_query=details.parse_query,
     respond=details.respond,
     shared_paths=frozenset({"/health"}),
+    report=report.OtariReport,
 )

@@ -22,6 +22,7 @@ class CreateSession(BaseModel):
         default="otari",
         description="`anthropic` gives results the inner shapes of Anthropic's own blocks, each tool its own.",
     )
+    image: Any = Field(default=None, description="A hint: an image that the operator allows. Others are ignored.")
 
     @model_validator(mode="before")
     @classmethod

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.core.executions.executions import NewExecution
 from warren.domain.errors import Conflict, InvalidRequest, NotFound, OutsideWorkspace
-from warren.domain.values import Cause, Echo, ExecKind, Keep
+from warren.domain.values import Cause, Echo, ExecKind, Keep, State
 from warren.gateway.dialects.details import Refused
 
 if TYPE_CHECKING:
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
     from warren.domain.records import Sandbox
     from warren.domain.values import Entry, ExecResult, FileChange
+    from warren.settings.groups_apis import OtariSettings
 
 MAX_FILES = 100
 """Files that a result names."""
 _CELL = re.compile(r'File "<cell \d+>"')
+_WARNING = re.compile(r"^<cell \d+>(?=:\d+: \w*Warning: )", re.MULTILINE)
 _LONG_COMMAND = 100_000
 """Characters of a command that surely fit into an argument of a program."""
 _LIMITS = {
@@ -31,7 +33,9 @@ _LIMITS = {
     Cause.PIDS: "processes",
     Cause.OUTPUT: "output",
 }
-_PRIVATE = re.compile(r"(?:^|/)(?:\.|__pycache__/)")
+_PRIVATE = re.compile(r"(?:^|/)(?:\.|(?:__pycache__|node_modules|site-packages|venv)/)")
+"""Caches, repositories and installed packages."""
+_ENVIRONMENT = re.compile(r"(.*/)?pyvenv\.cfg")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,17 @@ def render_session(sandbox: Sandbox) -> dict[str, Any]:
         "idle_timeout_seconds": None if idle_s is None else int(idle_s),
         "max_lifetime_seconds": None if life_s is None else int(life_s),
     }
+
+
+def choose_image(hint: object, settings: OtariSettings) -> str | None:
+    """Return the image of a session: the one that its client named, if the operator allows it; None for the default."""
+    allowed = {name: image or name for name, _, image in (each.partition("=") for each in settings.images)}
+    if isinstance(hint, str):
+        # A tag is a version in some other registry; here a name has one version.
+        for name in (hint, hint.rpartition(":")[0]):
+            if name in allowed:
+                return allowed[name]
+    return settings.image or None
 
 
 def parse_code(code: str, timeout_s: float, output_bytes: int) -> NewExecution:
@@ -96,14 +111,17 @@ def read_python(result: ExecResult, timeout_s: int) -> Ran:
     traceback = (result.error or {}).get("traceback", "")
     if result.cause is Cause.TIMEOUT:
         # Our own interrupt made Python say that; the client knows it as this.
-        said = stderr.removesuffix(traceback)
+        said = _explain(stderr.removesuffix(traceback), result)
         return _build(result, stdout, _add(said, f"runner: execution timed out after {timeout_s}s\n"))
     if result.exit_code is None or result.exit_code < 0 or result.cause in {Cause.KILLED, Cause.LOST}:
         limit = _LIMITS.get(result.cause)
         why = f"killed by sandbox limit ({limit})" if limit else "process exited unexpectedly"
-        return _build(result, stdout, _add(stderr, f"runner: {why}\n"))
+        return _build(result, stdout, _add(_explain(stderr, result), f"runner: {why}\n"))
     if traceback and stderr.endswith(traceback):
         stderr = stderr.removesuffix(traceback) + _CELL.sub('File "<sandbox>"', traceback)
+    stderr = _WARNING.sub("<sandbox>", stderr)
+    if result.cause in _LIMITS:
+        stderr = _explain(stderr, result)
     if not result.truncated:
         stdout, stderr = stdout.removesuffix("\n"), stderr.removesuffix("\n")
     return _build(result, stdout, stderr, result.exit_code)
@@ -115,7 +133,9 @@ def read_shell(result: ExecResult, timeout_s: int) -> Ran:
     if result.cause is Cause.TIMEOUT:
         return _build(result, stdout, _add(stderr, f"bash: command timed out after {timeout_s}s\n"))
     if result.exit_code is None:
-        return _build(result, stdout, _add(stderr, "bash: process exited unexpectedly\n"))
+        return _build(result, stdout, _add(_explain(stderr, result), "bash: process exited unexpectedly\n"))
+    if result.cause in _LIMITS:
+        stderr = _explain(stderr, result)
     return _build(result, stdout, stderr, result.exit_code)
 
 
@@ -147,6 +167,15 @@ def _mark(kept: bytes, size: int) -> str:
 def _add(stderr: str, sentence: str) -> str:
     gap = "\n" if stderr and not stderr.endswith("\n") else ""
     return f"{stderr}{gap}{sentence}"
+
+
+def _explain(stderr: str, result: ExecResult) -> str:
+    """Add the hint of a forced end: its limit, and what became of the variables. Gateways drop the field `hint`."""
+    said = result.hint
+    if result.cause is Cause.TIMEOUT and result.state in {State.KEPT, State.NONE}:
+        # Clients know the limit, which they set; that an interrupted call loses nothing is new to them.
+        said = "the variables are kept" if result.state is State.KEPT else None
+    return _add(stderr, f"sandbox: {said}\n") if said else stderr
 
 
 def measure(ran: Ran, content: Mapping[str, Any], tool_use_id: str) -> int:
@@ -185,13 +214,29 @@ def render_result(ran: Ran) -> dict[str, Any]:
         "content": [
             {"type": "code_execution_output", "file_id": each.path, "filename": each.path} for each in produced(ran)
         ],
+        **cut(ran),
     }
 
 
 def produced(ran: Ran) -> list[FileChange]:
-    """List created and changed files, without caches of programs."""
-    made = [each for each in ran.files if each.action != "deleted" and not _PRIVATE.search(each.path)]
-    return made[:MAX_FILES]
+    """List the first created and changed files."""
+    return _list_made(ran)[:MAX_FILES]
+
+
+def cut(ran: Ran) -> dict[str, Any]:
+    """Say that there are more files than `produced` lists; `files` of the answer has them."""
+    more = len(_list_made(ran)) - MAX_FILES
+    return {"content_left_out": more} if more > 0 else {}
+
+
+def _list_made(ran: Ran) -> list[FileChange]:
+    """List created and changed files, without those of a virtual environment, a repository or a cache."""
+    environments = tuple(match[1] for each in ran.files if (match := _ENVIRONMENT.fullmatch(each.path)) and match[1])
+    return [
+        each
+        for each in ran.files
+        if each.action != "deleted" and not _PRIVATE.search(each.path) and not each.path.startswith(environments)
+    ]
 
 
 def render_entry(entry: Entry) -> dict[str, Any]:
