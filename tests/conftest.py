@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,13 @@ _CACHE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", choices=parts.PARTS, default="all", help="what `make test` runs, or the rest of it")
+
+
+def pytest_configure() -> None:
+    # A shell starts its background jobs with both ignored, and commands keep that, as they should.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_collection() -> None:
