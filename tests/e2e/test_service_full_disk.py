@@ -115,7 +115,9 @@ def test_a_full_disk_refuses_what_cannot_be_recorded_and_loses_nothing(
     assert all(answer.status_code >= 500 and answer.json()["retryable"] for answer in refused)
     assert all("disk is full" in answer.json()["detail"] for answer in refused), [answer.text for answer in refused]
     looked = run_code(client, sandbox, "print(x + 1, open('kept').read(), 'done' in globals())")
-    assert looked["stdout"] == f"42 yes {answers['exec'].is_success}\n"
+    assert looked["stdout"] in {"42 yes True\n", "42 yes False\n"}
+    # Not the other way round: the disk may be full only when its result is to be written.
+    assert "True" in looked["stdout"] or not answers["exec"].is_success
     assert client.get(f"/sandboxes/{sandbox}/files/kept").content == b"yes"
     assert run_code(client, create(client), "print(1)")["stdout"] == "1\n"
     made = [answers[name].json()["id"] for name in ("create", "ephemeral") if answers[name].is_success]

@@ -101,6 +101,7 @@ def test_without_the_secret_of_its_audit_record_the_service_does_not_go_on(
     assert "audit.key is missing" in refusal.said
     assert not (service.folder / "audit.key").exists()
     (service.folder / "audit.key").write_bytes(secret)
+    (service.folder / "audit.key").chmod(0o600)
     assert _works_again(service, sandbox)
     service.check_books()
 
