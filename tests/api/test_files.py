@@ -266,7 +266,7 @@ def test_too_large_an_upload_is_told_so_and_cut_off(narrow: httpx.Client) -> Non
     for refused in (said, unsaid):
         assert code(refused) == (413, "too_large")
         assert refused.headers["connection"] == "close"
-    assert sum(sent) < 1 << 27
+    assert sum(sent) < 1 << 28
     assert [entry["name"] for entry in narrow.get(files).json()] == ["fits"]
 
 
@@ -277,7 +277,7 @@ def test_a_refused_upload_need_not_be_sent_to_its_end(served: Served) -> None:
             refused = client.put("/sandboxes/sbx_000000000000/files/a", content=endless(sent))
 
         assert refused.status_code == status
-        assert sum(sent) < 1 << 27
+        assert sum(sent) < 1 << 28
 
 
 def test_after_a_small_refused_body_the_connection_is_used_again(served: Served) -> None:

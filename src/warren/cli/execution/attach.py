@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 DETACH = b"\x1d"
 """Ctrl-], twice: the first is typed like any other key, for programs know it too."""
-START_PYTHON = "command -v ipython >/dev/null && exec ipython --no-banner --no-confirm-exit; exec python -q"
+START_PYTHON = """exec python -c '
+import os, sys
+try:
+    from IPython import start_ipython
+except ImportError:
+    os.execvp("python", ["python", "-q"])
+sys.exit(start_ipython(argv=["--no-banner", "--no-confirm-exit"]))'"""
 """IPython where the image has it, for its editing and completion; the plain prompt where not."""
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SMALL = 64 << 10
 """The server itself reads a rest of at most this, and keeps the connection."""
-LINGER_BYTES = 64 << 20
+LINGER_BYTES = 160 << 20
 LINGER_S = 30.0
 _QUIET_S = 2.0
 
