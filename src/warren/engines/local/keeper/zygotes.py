@@ -181,8 +181,11 @@ class Zygote:
                         self._next = self._make_group()
                     await self._move(self._next)
                 self._current = request = await self._requests.get()
-                await self._move(request.group)
-                self._send(request)
+                try:
+                    await self._move(request.group)
+                    self._send(request)
+                finally:
+                    os.close(request.boot_fd)
                 async with asyncio.timeout(FORK_TIMEOUT_S):
                     await request.answered.wait()
                 self._current = None
@@ -207,7 +210,6 @@ class Zygote:
         message: Header = {"t": "spawn", "sandbox": request.sandbox_id}
         message |= {"inside": plan.SANDBOX_ID, "outside": request.outside_id}
         fd_passing.send(self._socket, message, [request.boot_fd])
-        os.close(request.boot_fd)
 
     async def _read(self) -> None:
         assert self._receiver is not None
